@@ -1,0 +1,195 @@
+"""Mathematics in words: the domain of the full recipe."""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from trl_prism.core.answers import Vote, vote
+from trl_prism.domains.base import Domain, MalformedQuestion, Problem, Prompt
+from trl_prism.errors import PrismError
+
+
+QUESTIONER_INSTRUCTION = (
+    "You write problems for a mathematics competition. Invent one new problem whose answer is a single number or "
+    "expression, hard enough that a good student fails it now and then. State it completely, so that it can be solved "
+    "without a picture and has one answer only. Write the problem between <question> and </question>, do not solve it."
+)
+SOLVER_INSTRUCTION = "Reason step by step, and put your final answer within \\boxed{}."
+
+_QUESTION = re.compile(r"<question>(.*?)</question>", re.DOTALL)
+_WORDS = re.compile(r"\w+")
+
+
+class Maths(Domain):
+    r"""Questions between `<question>` tags, answers in `\boxed{}`, sameness by Math-Verify.
+
+    Args:
+        reference (`str`, *optional*, defaults to `"EleutherAI/hendrycks_math"`): Reference corpus of the partition: a
+            local JSONL file or the Hub id of a data set.
+        reference_column (`str`, *optional*, defaults to `"problem"`): Its column with the questions.
+        reference_config (`str`, *optional*): The Hub data set's configuration name.
+        reference_split (`str`, *optional*, defaults to `"train"`): The Hub data set's split.
+        max_reference_questions (`int`, *optional*): Only the first so many.
+        held_out (`str`, *optional*): Local JSONL file with problems that measure the Solver.
+        held_out_columns (`list[str]`, *optional*, defaults to `("problem", "answer")`): Columns of question and answer.
+            GSM8K's answers are cut after their `####`.
+        max_held_out (`int`, *optional*): Only the first so many.
+        prompt_format (`str`, *optional*, defaults to `"chat"`): `"chat"` gives messages for the tokenizer's template,
+            `"text"` gives plain text, for base models without one.
+        max_question_chars (`int`, *optional*, defaults to `2000`): A longer question is malformed.
+    """
+
+    def __init__(
+        self,
+        reference: str = "EleutherAI/hendrycks_math",
+        reference_column: str = "problem",
+        reference_config: str | None = None,
+        reference_split: str = "train",
+        max_reference_questions: int | None = None,
+        held_out: str | None = None,
+        held_out_columns: Sequence[str] = ("problem", "answer"),
+        max_held_out: int | None = None,
+        prompt_format: str = "chat",
+        max_question_chars: int = 2000,
+    ):
+        if prompt_format not in ("chat", "text"):
+            raise PrismError(f"`prompt_format` is {prompt_format!r}; it must be 'chat' or 'text'.")
+        self.reference = reference
+        self.reference_column = reference_column
+        self.reference_config = reference_config
+        self.reference_split = reference_split
+        self.max_reference_questions = max_reference_questions
+        self.held_out = held_out
+        self.held_out_columns = tuple(held_out_columns)
+        self.max_held_out = max_held_out
+        self.prompt_format = prompt_format
+        self.max_question_chars = max_question_chars
+        self.questioner_stop = ("</question>",)
+        # A base model goes on with a problem of its own after its answer.
+        self.solver_stop = ("\n\nProblem:",) if prompt_format == "text" else ()
+        self._prompt_words = _words(QUESTIONER_INSTRUCTION)
+
+    def questioner_prompt(self) -> Prompt:
+        if self.prompt_format == "text":
+            return f"{QUESTIONER_INSTRUCTION}\n\n<question>"
+        return [
+            {"role": "system", "content": QUESTIONER_INSTRUCTION},
+            {"role": "user", "content": "Write one new problem."},
+        ]
+
+    def solver_prompt(self, question: str) -> Prompt:
+        if self.prompt_format == "text":
+            return f"{SOLVER_INSTRUCTION}\n\nProblem: {question}\n\nSolution:"
+        return [{"role": "system", "content": SOLVER_INSTRUCTION}, {"role": "user", "content": question}]
+
+    def parse_question(self, completion: str) -> str:
+        r"""The text between the last complete pair of tags.
+
+        In plain-text mode the prompt opens the tag, so the completion need only close it. Malformed is a completion
+        without a closed tag (so also one that was cut off), an empty question, one longer than `max_question_chars`,
+        a copy of the instruction, and a question that holds its own answer, that is a `\boxed`.
+        """
+        text = f"<question>{completion}" if self.prompt_format == "text" else completion
+        found = _QUESTION.findall(text)
+        if not found:
+            raise MalformedQuestion("no complete <question>...</question>")
+        question = found[-1].split("<question>")[-1].strip()
+        if not _WORDS.search(question):
+            raise MalformedQuestion("empty question")
+        if len(question) > self.max_question_chars:
+            raise MalformedQuestion(f"{len(question)} characters, more than {self.max_question_chars}")
+        if "\\boxed" in question or "\\fbox" in question:
+            raise MalformedQuestion("holds its own answer")
+        if _overlap(_words(question), self._prompt_words) > 0.6:
+            raise MalformedQuestion("copy of the prompt")
+        return question
+
+    def extract_answer(self, completion: str) -> str | None:
+        return last_boxed(completion)
+
+    def equivalent(self, a: str, b: str) -> bool:
+        return a == b or _same_value(a, b)
+
+    def vote(self, answers: Sequence[str | None]) -> Vote:
+        return vote(answers, self.equivalent)
+
+    def reference_questions(self) -> list[str]:
+        rows: list[str]
+        if Path(self.reference).is_file():
+            rows = [str(row[self.reference_column]) for row in read_jsonl(self.reference)]
+        else:
+            from datasets import load_dataset
+
+            data = load_dataset(self.reference, self.reference_config, split=self.reference_split)
+            rows = list(data[self.reference_column])
+        return rows[: self.max_reference_questions]
+
+    def held_out_problems(self) -> list[Problem]:
+        if self.held_out is None:
+            return []
+        question, answer = self.held_out_columns
+        rows = read_jsonl(self.held_out)[: self.max_held_out]
+        return [
+            Problem(str(row[question]), str(row[answer]).split("####")[-1].strip(), row.get("subject")) for row in rows
+        ]
+
+
+def last_boxed(completion: str) -> str | None:
+    r"""What the last complete `\boxed{...}` holds, braces balanced; `None` without one or where it is empty.
+
+    Example:
+
+    ```python
+    >>> last_boxed(r"so \boxed{1} or rather \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    >>> last_boxed(r"it was \boxed{7} and \boxed{") , last_boxed("none"), last_boxed(r"\boxed{ }")
+    ('7', None, None)
+
+    ```
+    """
+    found: str | None = None
+    start = completion.find("\\boxed{")
+    while start >= 0:
+        depth, position = 1, start + len("\\boxed{")
+        while position < len(completion) and depth:
+            depth += {"{": 1, "}": -1}.get(completion[position], 0)
+            position += 1
+        if depth:
+            break
+        found = completion[start + len("\\boxed{") : position - 1].strip()
+        start = completion.find("\\boxed{", position)
+    return found or None
+
+
+@lru_cache(maxsize=100_000)
+def _same_value(a: str, b: str) -> bool:
+    """Whether Math-Verify takes `b` for the gold answer `a` or the other way round."""
+    from math_verify import parse, verify
+
+    left, right = parse(f"\\boxed{{{a}}}"), parse(f"\\boxed{{{b}}}")
+    if not left or not right:
+        return False
+    return bool(verify(left, right) or verify(right, left))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORDS.findall(text))
+
+
+def _overlap(words: frozenset[str], of: frozenset[str]) -> float:
+    """Share of the prompt's words that the question repeats."""
+    return len(words & of) / len(of) if len(of) else 0.0
+
+
+def read_jsonl(path: str) -> list[dict[str, object]]:
+    """The rows of a JSONL file. Raises [`PrismError`] naming the first line that is not JSON."""
+    rows = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise PrismError(f"{path}, line {number}, is not JSON: {error}.") from error
+    return rows

@@ -1,0 +1,5 @@
+"""The one error that bad input ends in."""
+
+
+class PrismError(ValueError):
+    """Something the user can mend. The message names the value, the bound and the way out."""

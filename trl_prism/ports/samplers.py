@@ -1,0 +1,223 @@
+"""Who writes completions outside of TRL's own training loop: the frozen Solver that answers, the Questioner's pool."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from trl_prism._compat import outside_zero3_init
+from trl_prism.domains.base import Prompt
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How completions are drawn.
+
+    Args:
+        max_tokens (`int`): Most new tokens.
+        temperature (`float`, *optional*, defaults to `1.0`): 0 means greedy.
+        top_p (`float`, *optional*, defaults to `1.0`): Nucleus.
+        top_k (`int`, *optional*, defaults to `0`): 0 means all tokens.
+        stop (`tuple[str, ...]`, *optional*): Strings that end a completion; they stay in it.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One drawn completion: its text, and whether it ran into the limit of tokens before it ended."""
+
+    text: str
+    truncated: bool
+
+
+class Sampler(Protocol):
+    """Draws `num_samples` completions for each prompt, in the order of the prompts."""
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        num_samples: int,
+        params: SamplingParams,
+        seed: int,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]: ...
+
+
+def encode(tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[Prompt]) -> list[list[int]]:
+    """Token ids of prompts, exactly as TRL encodes them for training."""
+    if not prompts:
+        return []
+    if isinstance(prompts[0], str):
+        return tokenizer(text=list(prompts))["input_ids"]
+    return tokenizer.apply_chat_template(
+        list(prompts), add_generation_prompt=True, tokenize=True, return_dict=True
+    )["input_ids"]
+
+
+def load_frozen(path: str, **kwargs: Any) -> "PreTrainedModel":
+    """A causal language model that is never trained: in eval mode, without gradients, whole on every rank."""
+    import torch
+    from accelerate import PartialState
+    from transformers import AutoModelForCausalLM
+
+    with outside_zero3_init():
+        model = AutoModelForCausalLM.from_pretrained(path, **kwargs)
+    return model.to(PartialState().device if torch.cuda.is_available() else "cpu").eval().requires_grad_(False)
+
+
+class TransformersSampler:
+    """Draws with `model.generate`.
+
+    Prompts are batched by length, so that little is padded. Every call draws from its own random stream given by
+    `seed` and leaves the process's streams as they were; so the draw does not depend on what happened before it.
+
+    Args:
+        model (`PreTrainedModel`): The model; it is not changed.
+        tokenizer (`PreTrainedTokenizerBase`): Its tokenizer.
+        batch_size (`int`, *optional*, defaults to `64`): Sequences per call of `generate`.
+    """
+
+    def __init__(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", *, batch_size: int = 64):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        num_samples: int,
+        params: SamplingParams,
+        seed: int,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]:
+        import torch
+
+        ids = encode(self.tokenizer, prompts)
+        # Every sample is one entry: (index of the prompt). Longest first, so that memory peaks at once.
+        order = sorted((i for i in range(len(ids)) for _ in range(num_samples)), key=lambda i: -len(ids[i]))
+        results: list[list[Completion]] = [[] for _ in ids]
+        config = self._generation_config(params)
+        device = self.model.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.inference_mode():
+            torch.manual_seed(seed)
+            for start in range(0, len(order), self.batch_size):
+                batch = order[start : start + self.batch_size]
+                for index, completion in zip(batch, self._generate([ids[i] for i in batch], config), strict=True):
+                    results[index].append(completion)
+                if on_progress:
+                    on_progress(len(batch))
+        return results
+
+    def _generation_config(self, params: SamplingParams) -> Any:
+        from transformers import GenerationConfig
+
+        ends = self.model.generation_config.eos_token_id
+        ends = [ends] if isinstance(ends, int) else list(ends or [])
+        if self.tokenizer.eos_token_id not in ends:
+            ends.insert(0, self.tokenizer.eos_token_id)
+        draw: dict[str, Any] = {"do_sample": False}
+        if params.temperature > 0:
+            draw = {
+                "do_sample": True,
+                "temperature": params.temperature,
+                "top_p": params.top_p,
+                "top_k": params.top_k,
+            }
+        return GenerationConfig(
+            max_new_tokens=params.max_tokens,
+            eos_token_id=ends,
+            pad_token_id=_pad_id(self.tokenizer),
+            stop_strings=list(params.stop) or None,
+            disable_compile=True,
+            **draw,
+        )
+
+    def _generate(self, ids: Sequence[Sequence[int]], config: Any) -> list[Completion]:
+        input_ids, attention_mask = left_pad(ids, pad_id=config.pad_token_id, device=self.model.device)
+        out = self.model.generate(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            generation_config=config,
+            tokenizer=self.tokenizer,
+        )[:, input_ids.shape[1] :]
+        texts = self.tokenizer.batch_decode(out, skip_special_tokens=True)
+        # Cut off is what filled all tokens and ends neither in an end token nor in a stop string.
+        full = out.shape[1] == config.max_new_tokens
+        last = out[:, -1].tolist() if out.shape[1] else [config.pad_token_id] * len(texts)
+        ends = {*config.eos_token_id, config.pad_token_id}
+        stops = tuple(config.stop_strings or ())
+        return [
+            Completion(text, full and token not in ends and not (stops and text.endswith(stops)))
+            for text, token in zip(texts, last, strict=True)
+        ]
+
+
+def left_pad(ids: Sequence[Sequence[int]], *, pad_id: int, device: Any) -> tuple[Any, Any]:
+    """Ids and attention mask, both of shape `(batch, longest)`."""
+    import torch
+
+    longest = max(len(row) for row in ids)
+    input_ids = torch.full((len(ids), longest), pad_id, dtype=torch.long)
+    mask = torch.zeros((len(ids), longest), dtype=torch.long)
+    for i, row in enumerate(ids):
+        input_ids[i, longest - len(row) :] = torch.tensor(row, dtype=torch.long)
+        mask[i, longest - len(row) :] = 1
+    return input_ids.to(device), mask.to(device)
+
+
+def _pad_id(tokenizer: "PreTrainedTokenizerBase") -> int:
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
+class LogprobScorer:
+    """How likely a frozen model finds given texts.
+
+    Args:
+        model (`PreTrainedModel`): The model; it is not changed.
+        tokenizer (`PreTrainedTokenizerBase`): Its tokenizer.
+        batch_size (`int`, *optional*, defaults to `64`): Sequences per forward pass.
+    """
+
+    def __init__(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", *, batch_size: int = 64):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+
+    def score(self, prompt: Prompt, completions: Sequence[str]) -> np.ndarray:
+        """Mean and lowest log-probability of a completion's tokens after the prompt, shape `(n, 2)`.
+
+        An empty completion has no token and is given minus infinity, twice.
+        """
+        import torch
+
+        head = encode(self.tokenizer, [prompt])[0]
+        tails = [self.tokenizer(text=text, add_special_tokens=False)["input_ids"] for text in completions]
+        scores = np.full((len(tails), 2), -np.inf)
+        order = sorted((i for i in range(len(tails)) if tails[i]), key=lambda i: -len(tails[i]))
+        for start in range(0, len(order), self.batch_size):
+            batch = order[start : start + self.batch_size]
+            longest = max(len(tails[i]) for i in batch)
+            input_ids, mask = left_pad(
+                [head + tails[i] for i in batch], pad_id=_pad_id(self.tokenizer), device=self.model.device
+            )
+            with torch.inference_mode():
+                logits = self.model(input_ids=input_ids, attention_mask=mask, logits_to_keep=longest + 1).logits
+            logprobs = torch.log_softmax(logits[:, :-1].float(), dim=-1)  # (batch, longest, vocabulary)
+            picked = logprobs.gather(-1, input_ids[:, -longest:].unsqueeze(-1)).squeeze(-1)
+            for row, i in enumerate(batch):
+                own = picked[row, longest - len(tails[i]) :]
+                scores[i] = own.mean().item(), own.min().item()
+        return scores

@@ -1,0 +1,288 @@
+"""Judging questions: what the pool and the Questioner's reward have in common, and the reward itself.
+
+A completion of the Questioner becomes a candidate in the same steps wherever it comes from: it is parsed, weighed by
+the validity gate, answered several times by the frozen Solver, voted on, embedded and assigned to a cluster.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trl_prism.core.bleu import cluster_share
+from trl_prism.core.coverage import VisitMemory
+from trl_prism.core.curriculum import Candidate, mark_duplicates
+from trl_prism.core.partition import Partition
+from trl_prism.core.rewards import in_band, prism_reward, rzero_reward
+from trl_prism.domains.base import Domain, MalformedQuestion
+from trl_prism.errors import PrismError
+from trl_prism.ports.embedders import Embedder
+from trl_prism.ports.ranks import gather_list
+from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, encode
+from trl_prism.ports.texts import text_of
+
+
+@dataclass
+class PlausibilityGate:
+    """Rejects questions that the base model itself would hardly write.
+
+    Questioners learn to write what looks like a question and means nothing, with an agreement near the gate's center.
+    Such text is unlikely under the base model: a question passes if the mean and the lowest log-probability of its
+    tokens are both at least a low quantile of those of the base's own questions. (Ours; neither paper has it.)
+
+    Args:
+        scorer ([`~trl_prism.ports.samplers.LogprobScorer`]): Scores under the base model.
+        prompt: The Questioner's prompt.
+        thresholds (`tuple[float, float]`): Lowest admissible mean and lowest log-probability.
+    """
+
+    scorer: LogprobScorer
+    prompt: Any
+    thresholds: tuple[float, float]
+
+    @classmethod
+    def calibrate(cls, scorer: LogprobScorer, prompt: Any, own: Sequence[str], *, quantile: float) -> "PlausibilityGate":
+        """Takes the thresholds from completions that the base model wrote itself."""
+        scores = scorer.score(prompt, own)
+        low = np.quantile(scores[np.isfinite(scores).all(axis=1)], quantile, axis=0)
+        return cls(scorer, prompt, (float(low[0]), float(low[1])))
+
+    def passes(self, completions: Sequence[str]) -> list[bool]:
+        return [bool(ok) for ok in (self.scorer.score(self.prompt, completions) >= self.thresholds).all(axis=1)]
+
+
+@dataclass(kw_only=True)
+class QuestionJudge:
+    """Turns completions of the Questioner into candidates.
+
+    Args:
+        domain ([`~trl_prism.domains.base.Domain`]): Parses, asks, extracts and votes.
+        solver ([`~trl_prism.ports.samplers.Sampler`]): The frozen Solver.
+        params ([`~trl_prism.ports.samplers.SamplingParams`]): How its votes are drawn.
+        tokenizer: Counts the tokens of the Solver's prompt.
+        max_prompt_length (`int`): A question whose Solver prompt is longer is malformed.
+        plausibility ([`PlausibilityGate`], *optional*): The validity gate.
+    """
+
+    domain: Domain
+    solver: Sampler
+    params: SamplingParams
+    tokenizer: Any
+    max_prompt_length: int
+    plausibility: PlausibilityGate | None = None
+
+    def judge(
+        self,
+        completions: Sequence[str],
+        *,
+        num_votes: int,
+        seed: int,
+        skip_duplicates: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[Candidate]:
+        """One candidate per completion, in order, voted on unless malformed, implausible or a skipped duplicate."""
+        pool = self.parse(completions)
+        if skip_duplicates:
+            mark_duplicates(pool)
+        asked = [candidate for candidate in pool if candidate.dropped is None]
+        answers = self.solver.sample(
+            [self.domain.solver_prompt(candidate.question) for candidate in asked],
+            num_samples=num_votes,
+            params=self.params,
+            seed=seed,
+            on_progress=on_progress,
+        )
+        for candidate, samples in zip(asked, answers, strict=True):
+            result = self.domain.vote([self.domain.extract_answer(sample.text) for sample in samples])
+            candidate.answer = result.answer
+            candidate.agreement = result.agreement
+            candidate.margin = result.margin
+            candidate.entropy = result.entropy
+            candidate.frac_unanswered = result.frac_unanswered
+        return pool
+
+    def parse(self, completions: Sequence[str]) -> list[Candidate]:
+        """Candidates without votes: malformed and implausible ones are marked."""
+        pool = []
+        for completion in completions:
+            try:
+                candidate = Candidate(question=self.domain.parse_question(completion))
+            except MalformedQuestion as error:
+                candidate = Candidate(question=completion, dropped="malformed", detail=str(error))
+            pool.append(candidate)
+        well_formed = [i for i, candidate in enumerate(pool) if candidate.dropped is None]
+        prompts = [self.domain.solver_prompt(pool[i].question) for i in well_formed]
+        for i, ids in zip(well_formed, encode(self.tokenizer, prompts), strict=True):
+            if len(ids) > self.max_prompt_length:
+                pool[i].dropped = "malformed"
+                pool[i].detail = f"the Solver's prompt has {len(ids)} tokens, more than {self.max_prompt_length}"
+        if self.plausibility:
+            well_formed = [i for i in well_formed if pool[i].dropped is None]
+            for i, ok in zip(well_formed, self.plausibility.passes([completions[i] for i in well_formed]), strict=True):
+                if not ok:
+                    pool[i].dropped = "implausible"
+        return pool
+
+
+@dataclass(kw_only=True)
+class RewardSettings:
+    """The constants of the Questioner's reward, named as in [`~trl_prism.config.PrismConfig`]."""
+
+    reward: str = "prism"
+    gate_center: float = 0.75
+    gate_width: float = 0.4
+    reward_band: Sequence[float] = field(default_factory=lambda: (0.3, 0.9))
+    coverage_weight: float = 5.0
+    rzero_uncertainty: str = "code"
+    bleu_distance_threshold: float = 0.5
+    max_barren_batches: int = 3
+
+
+class QuestionReward:
+    """The Questioner's reward as TRL calls it: once per rank and generation batch, over the batch of all ranks.
+
+    Every rank judges its own completions, the candidates of all ranks are gathered in rank order, and every rank
+    computes the same rewards of the same list, updates the same memory and returns its own slice. So one rank and
+    eight give the same rewards and visits for the same batch.
+
+    Args:
+        judge ([`QuestionJudge`]): Turns completions into candidates.
+        embedder ([`~trl_prism.ports.embedders.Embedder`]): Embeds questions.
+        partition ([`~trl_prism.core.partition.Partition`]): Assigns embeddings to clusters.
+        memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits so far; updated in place.
+        settings ([`RewardSettings`]): Which reward, and its constants.
+        num_votes (`int`): Answers per question.
+        seed (`int`): Seed of the votes.
+
+    Attributes:
+        remember (`bool`): Whether batches change the memory. The trainer turns it off during evaluation.
+    """
+
+    __name__ = "question_reward"
+
+    def __init__(
+        self,
+        *,
+        judge: QuestionJudge,
+        embedder: Embedder,
+        partition: Partition,
+        memory: VisitMemory,
+        settings: RewardSettings,
+        num_votes: int,
+        seed: int,
+    ):
+        partition.check_embedder(embedder.fingerprint)
+        if partition.num_clusters != len(memory.visits):
+            raise PrismError(
+                f"The visits count {len(memory.visits)} clusters, the partition has {partition.num_clusters}."
+            )
+        self.judge = judge
+        self.embedder = embedder
+        self.partition = partition
+        self.memory = memory
+        self.settings = settings
+        self.num_votes = num_votes
+        self.seed = seed
+        self.remember = True
+        self.num_calls = 0
+        self.num_barren = 0
+        self.seen: dict[str, list[float]] = {"frac_malformed": [], "mean_agreement": []}
+
+    def __call__(
+        self,
+        *,
+        completions: list[Any],
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **_: Any,
+    ) -> list[float]:
+        from accelerate import PartialState
+
+        rank = PartialState().process_index
+        seed = self.seed + 1_000_003 * self.num_calls + rank
+        self.num_calls += 1
+        local = self.judge.judge([text_of(c) for c in completions], num_votes=self.num_votes, seed=seed)
+        batch = gather_list(local)
+
+        rewards = self.score(batch)
+        own = slice(rank * len(local), (rank + 1) * len(local))
+        if log_metric:
+            for name, value in self._metrics(batch).items():
+                log_metric(name, value)
+        if log_extra:
+            log_extra("question", [candidate.question for candidate in batch[own]])
+            log_extra("agreement", [candidate.agreement for candidate in batch[own]])
+            log_extra("cluster", [candidate.cluster for candidate in batch[own]])
+        return [float(reward) for reward in rewards[own]]
+
+    def score(self, batch: Sequence[Candidate]) -> np.ndarray:
+        """Rewards of the whole batch, shape `(n,)`; assigns clusters and updates the memory and the counts."""
+        s = self.settings
+        well_formed = np.array([candidate.dropped is None for candidate in batch])
+        agreement = np.array([candidate.agreement for candidate in batch])
+        clusters = np.full(len(batch), -1)
+        index = np.flatnonzero(well_formed)
+        if index.size:
+            clusters[index] = self.partition.assign(self.embedder.embed([batch[i].question for i in index]))
+            for i in index:
+                batch[i].cluster = int(clusters[i])
+
+        if s.reward == "rzero":
+            share = cluster_share(
+                [candidate.question if candidate.dropped is None else "" for candidate in batch],
+                distance_threshold=s.bleu_distance_threshold,
+            )
+            rewards = rzero_reward(agreement, share, well_formed, uncertainty=s.rzero_uncertainty)
+        else:
+            rewards = prism_reward(
+                agreement,
+                np.where(well_formed, self.memory.rarity[clusters], 0.0),
+                well_formed,
+                coverage_weight=s.coverage_weight if s.reward == "prism" else 0.0,
+                center=s.gate_center,
+                width=s.gate_width,
+                band=s.reward_band,
+            )
+        if not np.isfinite(rewards).all():
+            raise PrismError("The Questioner's reward is not finite; agreement or visits are damaged.")
+        if self.remember:
+            # Only questions that the Solver can learn from count as a visit.
+            self.memory.update(clusters[well_formed & in_band(agreement, s.reward_band)])
+            self._count(batch)
+        return rewards
+
+    def _count(self, batch: Sequence[Candidate]) -> None:
+        """Notes what the batch held, and ends the phase where nothing usable has been seen for too long."""
+        asked = [candidate for candidate in batch if candidate.dropped is None]
+        answered = [candidate for candidate in asked if candidate.answer is not None]
+        self.seen["frac_malformed"].append(1 - len(asked) / len(batch))
+        if asked:
+            self.seen["mean_agreement"].append(float(np.mean([candidate.agreement for candidate in asked])))
+        self.num_barren = 0 if answered else self.num_barren + 1
+        if self.num_barren >= self.settings.max_barren_batches:
+            if asked:
+                what = f"{len(asked)} questions, none of which the Solver answered in any of {self.num_votes} votes"
+                examples = [candidate.question for candidate in asked[:3]]
+            else:
+                what = f"{len(batch)} completions without a usable question"
+                examples = [f"{c.question!r} ({c.detail or c.dropped})" for c in batch[:3]]
+            raise PrismError(
+                f"The Questioner's last {self.num_barren} batches were barren: the last one had {what}. There is nothing "
+                "to learn from. Look at the prompt, the completion length and the stop strings, or start from a model "
+                "that can follow the format. Examples:\n" + "\n".join(f"  {text[:300]}" for text in examples)
+            )
+
+    def _metrics(self, batch: Sequence[Candidate]) -> dict[str, float]:
+        asked = [candidate for candidate in batch if candidate.dropped is None]
+        metrics = {
+            "questioner/frac_malformed": 1 - len(asked) / len(batch),
+            "coverage/active_in_batch": float(len({candidate.cluster for candidate in asked})),
+        }
+        if asked:
+            metrics["questioner/mean_agreement"] = float(np.mean([candidate.agreement for candidate in asked]))
+            metrics["questioner/frac_unanswered"] = float(np.mean([candidate.frac_unanswered for candidate in asked]))
+            metrics["questioner/frac_in_band"] = float(
+                np.mean(in_band([candidate.agreement for candidate in asked], self.settings.reward_band))
+            )
+        return metrics

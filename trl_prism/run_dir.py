@@ -1,0 +1,101 @@
+"""The folder of a run: where everything lies, and writes that are whole or not there."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trl_prism.core.curriculum import Candidate
+from trl_prism.errors import PrismError
+
+
+class RunDirectory:
+    """Layout of a run's folder.
+
+    ```txt
+    config.yaml              resolved configuration
+    metrics.jsonl            one row per round, round 0 being the base model
+    partition/               centroids and their description
+    round-01/questioner/     the round's Questioner, loads with AutoModelForCausalLM
+    round-01/visits.json     the memory of visits at the end of the Questioner's phase
+    round-01/pool.parquet    every candidate: question, answer, agreement, cluster, why it was dropped
+    round-01/curriculum/     what the Solver trained on, loads with datasets.load_dataset
+    round-01/solver/         the round's Solver
+    ```
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+
+    def create(self) -> None:
+        """Makes the folder. Raises [`PrismError`] if it exists already: a run never writes over another one."""
+        try:
+            self.path.mkdir(parents=True)
+        except FileExistsError:
+            raise PrismError(
+                f"The output folder {self.path} exists already. Choose another --output_dir, or remove it."
+            ) from None
+        except OSError as error:
+            raise PrismError(f"The output folder {self.path} cannot be made: {error.strerror}.") from error
+
+    def round(self, number: int) -> Path:
+        return self.path / f"round-{number:02d}"
+
+    @property
+    def partition(self) -> Path:
+        return self.path / "partition"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def write_config(self, text: str) -> None:
+        write_text(self.path / "config.yaml", text)
+
+    def write_visits(self, number: int, state: dict[str, Any]) -> None:
+        write_text(self.round(number) / "visits.json", json.dumps(state, indent=2) + "\n")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Adds a round's row. The whole file is written anew, so that it never ends in half a line."""
+        lines = self.metrics.read_text(encoding="utf-8") if self.metrics.exists() else ""
+        write_text(self.metrics, lines + json.dumps(row) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+    def write_pool(self, number: int, pool: Iterable[Candidate]) -> None:
+        write_parquet(self.round(number) / "pool.parquet", [asdict(candidate) for candidate in pool])
+
+    def write_curriculum(self, number: int, kept: Sequence[Candidate]) -> None:
+        columns = ("question", "answer", "agreement", "margin", "entropy", "cluster")
+        rows = [{**{name: getattr(c, name) for name in columns}, "round": number} for c in kept]
+        write_parquet(self.round(number) / "curriculum" / "train.parquet", rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes aside, flushes to disk and renames: a reader finds the old file or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8", errors="surrogatepass") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """As [`write_text`], for a table of rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    pq.write_table(pa.Table.from_pylist([{k: _storable(v) for k, v in row.items()} for row in rows]), part)
+    part.replace(path)
+
+
+def _storable(value: Any) -> Any:
+    """Model output may hold lone surrogates, which no UTF-8 file can; they are kept as visible escapes."""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
