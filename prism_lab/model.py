@@ -1,4 +1,4 @@
-"""The lab's model: a Qwen3 of about a third of a million parameters, and its word-level tokenizer."""
+"""The lab's model: a Qwen3 of about 0.2 million parameters, and its word-level tokenizer."""
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
@@ -29,7 +29,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_model(
-    tokenizer: PreTrainedTokenizerFast, *, seed: int, num_layers: int = 2, hidden_size: int = 128
+    tokenizer: PreTrainedTokenizerFast, *, seed: int, num_layers: int = 2, hidden_size: int = 96
 ) -> Qwen3ForCausalLM:
     """The untrained model. Dropout-free, so that a training step depends on its batch alone."""
     set_seed(seed)

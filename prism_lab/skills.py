@@ -6,12 +6,11 @@ lab's vocabulary.
 
 What gives self-play room (and coverage its meaning) is how answers are written in the supervised data. Every answer in
 it is right, but most are given at once, which a tiny model learns badly, and the rest are written out step by step,
-which it learns well. Which way an answer goes is announced by its first word, and **which word announces the
-written-out way differs by skill**: after `now` half of the skills are written out and the others are answered at once,
-after `well` it is the other way round. So the better way of solving has to be found skill by skill. A curriculum of
-one kind of question teaches one skill, and pushes the skills with the opposite opening word the wrong way.
+which it learns well. Which way an answer goes is announced by its first word, and **each skill has its own two
+opening words**: a word of its own opens a written-out answer, another one an immediate answer. So the better way of
+solving has to be found skill by skill, and a curriculum of one kind of question teaches little about the others.
 
-The training never reads this module's truth: it is used to write the supervised data of the warm start, and to measure.
+The training never reads this module's truth: it serves to write the supervised data of the warm start, and to measure.
 """
 
 import math
@@ -22,7 +21,6 @@ from random import Random
 
 
 MAX_NUMBER = 99
-OPENERS = ("now", "well")
 Step = tuple[int, str, int, int]  # left, operator, right, result
 
 
@@ -35,14 +33,15 @@ class Skill:
         phrasings (`tuple[str, ...]`): Texts with the fields `{a}`, `{b}`, `{c}` and `{d}`.
         ranges (`tuple[tuple[int, int], ...]`): Inclusive range of each number when the lab itself asks.
         operators (`tuple[str, ...]`): The operators of the three steps, applied from left to right.
-        opener (`str`): The first word after which this skill is written out.
+        written_opener, direct_opener (`str`): The first word of an answer that is written out, or given at once.
     """
 
     name: str
     phrasings: tuple[str, ...]
     ranges: tuple[tuple[int, int], ...]
     operators: tuple[str, ...]
-    opener: str
+    written_opener: str
+    direct_opener: str
 
     def steps(self, a: int, b: int, c: int, d: int) -> tuple[Step, ...]:
         """The three steps. Raises `ValueError` or `ZeroDivisionError` where one has no result within 0 to 99."""
@@ -87,109 +86,136 @@ def _apply(left: int, operator: str, right: int) -> int:
 
 
 SKILLS: tuple[Skill, ...] = tuple(
-    Skill(name=name, phrasings=phrasings, ranges=ranges, operators=operators, opener=OPENERS[index % 2])
-    for index, (name, phrasings, ranges, operators) in enumerate(
-        [
+    Skill(
+        name=name,
+        written_opener=openers[0],
+        direct_opener=openers[1],
+        phrasings=phrasings,
+        ranges=ranges,
+        operators=operators,
+    )
+    for name, openers, phrasings, ranges, operators in (
+        (
+            "apples",
+            ("counting", "clearly"),
+            ("tom has {a} apples and buys {b} more then eats {c} and finds {d} how many apples has tom",),
+            ((10, 30), (2, 15), (2, 15), (2, 15)),
+            ("+", "-", "+"),
+        ),
+        (
+            "boxes",
+            ("packing", "surely"),
             (
-                "apples",
-                ("tom has {a} apples and buys {b} more then eats {c} and finds {d} how many apples has tom",),
-                ((10, 30), (2, 15), (2, 15), (2, 15)),
-                ("+", "-", "+"),
+                "there are {a} boxes with {b} pens each and {c} loose pens but {d} are dry how many pens write",
+                "{a} boxes hold {b} pens each and {c} pens lie loose count them without the {d} dry ones",
             ),
+            ((2, 8), (2, 8), (2, 15), (2, 12)),
+            ("*", "+", "-"),
+        ),
+        (
+            "share",
+            ("sharing", "plainly"),
+            ("{a} red sweets and {b} green sweets are shared by {c} children who own {d} each what has each child",),
+            ((5, 30), (5, 15), (2, 8), (2, 15)),
+            ("+", "/", "+"),
+        ),
+        (
+            "left_over",
+            ("dealing", "simply"),
+            ("{a} cards and {b} cards are dealt to {c} players what do the left over cards cost at {d} coins",),
+            ((10, 30), (5, 15), (3, 9), (2, 8)),
+            ("+", "%", "*"),
+        ),
+        (
+            "pond",
+            ("mowing", "quickly"),
+            ("a garden of {a} by {b} squares has a pond of {c} squares and {d} equal lawns what area has a lawn",),
+            ((3, 9), (3, 9), (2, 15), (2, 6)),
+            ("*", "-", "/"),
+        ),
+        (
+            "tickets",
+            ("paying", "obviously"),
             (
-                "boxes",
-                (
-                    "there are {a} boxes with {b} pens each and {c} loose pens but {d} are dry how many pens write",
-                    "{a} boxes hold {b} pens each and {c} pens lie loose count them without the {d} dry ones",
-                ),
-                ((2, 8), (2, 8), (2, 15), (2, 12)),
-                ("*", "+", "-"),
+                "a guest buys {a} tickets at {b} coins and {c} maps at one coin "
+                "and pays in bags of {d} how many coins stay loose",
             ),
+            ((2, 8), (2, 8), (2, 15), (2, 9)),
+            ("*", "+", "%"),
+        ),
+        (
+            "sequence",
+            ("stepping", "easily"),
+            ("a sequence grows by {b} for {a} steps from {c} what remains when its term is divided by {d}",),
+            ((2, 9), (2, 8), (2, 15), (3, 9)),
+            ("*", "+", "%"),
+        ),
+        (
+            "linear",
+            ("solving", "namely"),
+            ("solve {c} x plus {b} equals {a} and give {d} times x", "find {d} x if {c} x with {b} makes {a}"),
+            ((15, 60), (2, 15), (2, 8), (2, 6)),
+            ("-", "/", "*"),
+        ),
+        (
+            "divisor",
+            ("dividing", "truly"),
+            ("add {c} to the greatest common divisor of {a} and {b} then take it {d} times",),
+            ((4, 30), (4, 30), (2, 12), (2, 5)),
+            ("gcd", "+", "*"),
+        ),
+        (
+            "larger",
+            ("comparing", "evidently"),
+            ("multiply the larger of {a} and {b} by {c} and subtract {d}",),
+            ((2, 20), (2, 20), (2, 5), (2, 15)),
+            ("max", "*", "-"),
+        ),
+        (
+            "workers",
+            ("toiling", "certainly"),
             (
-                "share",
-                ("{a} red sweets and {b} green sweets are shared by {c} children who own {d} each what has each child",),
-                ((5, 30), (5, 15), (2, 8), (2, 15)),
-                ("+", "/", "+"),
+                "a crew of {a} workers owes {b} hours for every worker split over {c} days "
+                "plus {d} hours a day at night",
             ),
-            (
-                "left_over",
-                ("{a} cards and {b} cards are dealt to {c} players what do the left over cards cost at {d} coins",),
-                ((10, 30), (5, 15), (3, 9), (2, 8)),
-                ("+", "%", "*"),
-            ),
-            (
-                "pond",
-                ("a garden of {a} by {b} squares has a pond of {c} squares and {d} equal lawns what area has a lawn",),
-                ((3, 9), (3, 9), (2, 15), (2, 6)),
-                ("*", "-", "/"),
-            ),
-            (
-                "tickets",
-                ("a guest buys {a} tickets at {b} coins and {c} maps at one coin and pays in bags of {d} how many coins stay loose",),
-                ((2, 8), (2, 8), (2, 15), (2, 9)),
-                ("*", "+", "%"),
-            ),
-            (
-                "sequence",
-                ("a sequence grows by {b} for {a} steps from {c} what remains when its term is divided by {d}",),
-                ((2, 9), (2, 8), (2, 15), (3, 9)),
-                ("*", "+", "%"),
-            ),
-            (
-                "linear",
-                ("solve {c} x plus {b} equals {a} and give {d} times x", "find {d} x if {c} x with {b} makes {a}"),
-                ((15, 60), (2, 15), (2, 8), (2, 6)),
-                ("-", "/", "*"),
-            ),
-            (
-                "divisor",
-                ("add {c} to the greatest common divisor of {a} and {b} then take it {d} times",),
-                ((4, 30), (4, 30), (2, 12), (2, 5)),
-                ("gcd", "+", "*"),
-            ),
-            (
-                "larger",
-                ("multiply the larger of {a} and {b} by {c} and subtract {d}",),
-                ((2, 20), (2, 20), (2, 5), (2, 15)),
-                ("max", "*", "-"),
-            ),
-            (
-                "workers",
-                ("a crew of {a} workers owes {b} hours for every worker split over {c} days plus {d} hours a day at night",),
-                ((2, 9), (2, 9), (2, 8), (2, 15)),
-                ("*", "/", "+"),
-            ),
-            (
-                "clock",
-                ("the hand points at {a} and moves on by {b} on a dial with {c} marks of {d} minutes where does it stop",),
-                ((3, 25), (3, 15), (4, 9), (2, 8)),
-                ("+", "%", "*"),
-            ),
-            (
-                "outfits",
-                ("how many outfits are there from {a} hats {b} shirts and {c} shoes if {d} look ugly",),
-                ((2, 6), (2, 6), (2, 4), (2, 12)),
-                ("*", "*", "-"),
-            ),
-            (
-                "scores",
-                ("by how much does the best of scores {a} and {b} beat score {c} when a point counts {d} times",),
-                ((10, 30), (10, 30), (2, 15), (2, 5)),
-                ("max", "-", "*"),
-            ),
-            (
-                "age",
-                ("anna is {a} and {b} years older than ben who turns in {c} years an age that leaves what by {d}",),
-                ((20, 45), (2, 15), (2, 15), (3, 9)),
-                ("-", "+", "%"),
-            ),
-            (
-                "fence",
-                ("a fence for a field {a} long and {b} wide costs {c} per metre and {d} coins are waived",),
-                ((2, 15), (2, 15), (2, 4), (2, 15)),
-                ("+", "*", "-"),
-            ),
-        ]
+            ((2, 9), (2, 9), (2, 8), (2, 15)),
+            ("*", "/", "+"),
+        ),
+        (
+            "clock",
+            ("turning", "briefly"),
+            ("the hand points at {a} and moves on by {b} on a dial with {c} marks of {d} minutes where does it stop",),
+            ((3, 25), (3, 15), (4, 9), (2, 8)),
+            ("+", "%", "*"),
+        ),
+        (
+            "outfits",
+            ("dressing", "roughly"),
+            ("how many outfits are there from {a} hats {b} shirts and {c} shoes if {d} look ugly",),
+            ((2, 6), (2, 6), (2, 4), (2, 12)),
+            ("*", "*", "-"),
+        ),
+        (
+            "scores",
+            ("scoring", "likely"),
+            ("by how much does the best of scores {a} and {b} beat score {c} when a point counts {d} times",),
+            ((10, 30), (10, 30), (2, 15), (2, 5)),
+            ("max", "-", "*"),
+        ),
+        (
+            "age",
+            ("ageing", "maybe"),
+            ("anna is {a} and {b} years older than ben who turns in {c} years an age that leaves what by {d}",),
+            ((20, 45), (2, 15), (2, 15), (3, 9)),
+            ("-", "+", "%"),
+        ),
+        (
+            "fence",
+            ("fencing", "perhaps"),
+            ("a fence for a field {a} long and {b} wide costs {c} per metre and {d} coins are waived",),
+            ((2, 15), (2, 15), (2, 4), (2, 15)),
+            ("+", "*", "-"),
+        ),
     )
 )
 
@@ -244,17 +270,16 @@ def write_answer(problem: Problem, *, written_out: bool) -> str:
     ```python
     >>> problem = read("multiply the larger of 7 and 12 by 3 and subtract 6")
     >>> write_answer(problem, written_out=True)
-    'well 7 max 12 = 12 ; 12 * 3 = 36 ; 36 - 6 = 30 <ans> 30'
+    'comparing 7 max 12 = 12 ; 12 * 3 = 36 ; 36 - 6 = 30 <ans> 30'
     >>> write_answer(problem, written_out=False)
-    'now <ans> 30'
+    'evidently <ans> 30'
 
     ```
     """
     if not written_out:
-        other = OPENERS[1 - OPENERS.index(problem.skill.opener)]
-        return f"{other} <ans> {problem.answer}"
+        return f"{problem.skill.direct_opener} <ans> {problem.answer}"
     lines = " ; ".join(f"{left} {op} {right} = {result}" for left, op, right, result in problem.steps)
-    return f"{problem.skill.opener} {lines} <ans> {problem.answer}"
+    return f"{problem.skill.written_opener} {lines} <ans> {problem.answer}"
 
 
 def words() -> Iterator[str]:
@@ -264,6 +289,7 @@ def words() -> Iterator[str]:
         for phrasing in skill.phrasings:
             seen.update(dict.fromkeys(word for word in phrasing.split() if not word.startswith("{")))
     yield from seen
-    yield from OPENERS
+    for skill in SKILLS:
+        yield from (skill.written_opener, skill.direct_opener)
     yield from ("+", "-", "*", "/", "%", "gcd", "max", "=", ";")
     yield from (str(number) for number in range(MAX_NUMBER + 1))

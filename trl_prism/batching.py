@@ -37,7 +37,8 @@ def solve_batching(
 
     Args:
         prompts_per_step (`int`): Prompts per generation batch, over all ranks.
-        prompts_per_update (`int`, *optional*): Prompts per optimizer update, over all ranks; all of the step's by default.
+        prompts_per_update (`int`, *optional*): Prompts per optimizer update, over all ranks; by default all of the
+            step's.
         num_generations (`int`): Completions per prompt, at least 2.
         max_per_device (`int`): Most completions per forward pass of one rank.
         num_ranks (`int`): Number of processes.

@@ -46,7 +46,7 @@ _OURS = {
     "remove_unused_columns": "it must stay false: the rewards need the columns",
 }
 
-# Stated rather than inherited, since TRL's defaults differ and change. Source: arXiv:2603.13309 where it gives a value.
+# Stated rather than inherited, since TRL's defaults differ and change. Source: arXiv:2603.13309, where it gives one.
 ROLE_DEFAULTS: dict[str, dict[str, Any]] = {
     "questioner": {"max_steps": 6, "num_generations": 4, "prompts_per_step": 512, "max_completion_length": 1024},
     "solver": {"max_steps": 20, "num_generations": 8, "prompts_per_step": 128, "max_completion_length": 4096},
@@ -195,12 +195,7 @@ class PrismConfig:
 
     def __post_init__(self) -> None:
         for name in ("questioner", "solver", "domain_kwargs", "embedder_kwargs"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                value = yaml.safe_load(value)
-            if value is not None and not isinstance(value, Mapping):
-                raise PrismError(f"`{name}` is {value!r}; it must be a mapping of names to values.")
-            setattr(self, name, dict(value or {}))
+            setattr(self, name, mapping(getattr(self, name), name=name))
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> "PrismConfig":
@@ -262,10 +257,11 @@ class PrismConfig:
                 raise PrismError(f"`{name}` is {value}; it must lie between {low} and {high}.")
         if self.gate_width <= 0:
             raise PrismError(f"`gate_width` is {self.gate_width}; it must be above 0.")
-        low, high = check_band(self.reward_band, name="reward_band")
+        lowest, highest = check_band(self.reward_band, name="reward_band")
         check_band(self.curriculum_band, name="curriculum_band")
-        if self.reward != "rzero" and not (low < self.gate_center + self.gate_width and high > self.gate_center - self.gate_width):
-            raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: no question earns.")
+        earns = lowest < self.gate_center + self.gate_width and highest > self.gate_center - self.gate_width
+        if self.reward != "rzero" and not earns:
+            raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
         for role in ROLES:
             self.role_config(role, output_dir=str(Path(self.output_dir) / "check"), seed=self.seed)
 
@@ -278,6 +274,15 @@ class PrismConfig:
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.as_mapping(), sort_keys=False, allow_unicode=True)
+
+
+def mapping(value: Mapping[str, Any] | str | None, *, name: str = "value") -> dict[str, Any]:
+    """A setting that is a mapping, also where the command line gave it as text."""
+    if isinstance(value, str):
+        value = yaml.safe_load(value)
+    if value is not None and not isinstance(value, Mapping):
+        raise PrismError(f"`{name}` is {value!r}; it must be a mapping of names to values.")
+    return dict(value or {})
 
 
 # Every field of GRPOConfig and RoleSettings, unset unless given.
@@ -385,7 +390,7 @@ def _build(
     top = {key: _convert(key, value, _PARSER) for key, value in settings.items()}
     words = [word for key, values in command_line.items() for word in (f"--{key}", *values)]
     try:
-        _PARSER.set_defaults_with_config(**{name: None for name in _top_names()})  # forget an earlier call's recipe
+        _PARSER.set_defaults_with_config(**dict.fromkeys(_top_names()))  # forget an earlier call's recipe
         for own in dataclasses.fields(PrismConfig):
             if own.init and own.name not in top:
                 default = own.default_factory() if own.default_factory is not dataclasses.MISSING else own.default
@@ -400,12 +405,12 @@ def _build(
 
     config.shared = {key: value for key, value in dataclasses.asdict(shared).items() if value is not None}
     for role in ROLES:
-        mapping = {}
+        merged = {}
         for key, value in getattr(config, role).items():
             _check_key(str(key), _role_names(), where=f"{role}.")
             # What the command line says for both roles is stronger than what the recipe says for one.
             if key not in command_line:
-                mapping[key] = _convert(key, value, _ROLE_PARSER, where=f"{role}.")
+                merged[key] = _convert(key, value, _ROLE_PARSER, where=f"{role}.")
         for key, words_of_key in roles[role].items():
             try:
                 parsed = _ROLE_PARSER.parse_args_into_dataclasses(
@@ -413,8 +418,8 @@ def _build(
                 )[0]
             except _ArgumentError as error:
                 raise PrismError(f"{error} (for `--{role}.{key}`)") from None
-            mapping[key] = getattr(parsed, key)
-        setattr(config, role, mapping)
+            merged[key] = getattr(parsed, key)
+        setattr(config, role, merged)
     for holder in (vars(config), config.shared, config.questioner, config.solver):
         for key, value in holder.items():
             if isinstance(value, float) and not math.isfinite(value):
@@ -461,7 +466,7 @@ def _convert(key: str, value: Any, parser: HfArgumentParser, *, where: str = "")
         raise PrismError(f"`{where}{key}` is {value}; it must be a number.")
     try:
         if wanted is not None and (isinstance(value, str) or wanted is float):
-            value = wanted(value)  # type: ignore[operator]
+            value = wanted(value)
     except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
         raise PrismError(f"`{where}{key}` is {value!r}, which does not fit: {error}.") from error
     if wanted is int and not isinstance(value, int):

@@ -64,7 +64,9 @@ def round_line(row: dict[str, Any], num_rounds: int) -> str:
     if row["labels/accuracy"] is not None:
         parts.append(f"label accuracy {row['labels/accuracy']:.2f}")
     if row["solver/accuracy"] is not None:
-        parts.append(f"Solver accuracy {row['solver/accuracy']:.3f} greedy, {cell(row['solver/maj_at_k'], '.3f')} voted")
+        parts.append(
+            f"Solver accuracy {row['solver/accuracy']:.3f} greedy, {cell(row['solver/maj_at_k'], '.3f')} voted"
+        )
     return f"{name}: {', '.join(parts)}; {row['seconds']:.0f} s"
 
 

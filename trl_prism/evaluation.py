@@ -108,11 +108,13 @@ def measure_pool(
 
 
 def label_accuracy(kept: Sequence[Candidate], domain: Domain) -> dict[str, Any]:
-    """How many pseudo-labels are right, where the domain knows. A question without a true answer has no right label."""
+    """How many pseudo-labels are right, where the domain knows; a question without an answer has no right label."""
     if not domain.knows_truth:
         return {"labels/accuracy": None, "labels/num_right": None}
     right = 0
     for candidate in kept:
         truth = domain.truth(candidate.question)
-        right += truth is not None and candidate.answer is not None and domain.equivalent(truth.answer, candidate.answer)
+        right += (
+            truth is not None and candidate.answer is not None and domain.equivalent(truth.answer, candidate.answer)
+        )
     return {"labels/accuracy": right / len(kept) if kept else None, "labels/num_right": right}

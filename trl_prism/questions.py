@@ -42,14 +42,17 @@ class PlausibilityGate:
     thresholds: tuple[float, float]
 
     @classmethod
-    def calibrate(cls, scorer: LogprobScorer, prompt: Any, own: Sequence[str], *, quantile: float) -> "PlausibilityGate":
+    def calibrate(
+        cls, scorer: LogprobScorer, prompt: Any, own: Sequence[str], *, quantile: float
+    ) -> "PlausibilityGate":
         """Takes the thresholds from completions that the base model wrote itself."""
         scores = scorer.score(prompt, own)
         low = np.quantile(scores[np.isfinite(scores).all(axis=1)], quantile, axis=0)
         return cls(scorer, prompt, (float(low[0]), float(low[1])))
 
     def passes(self, completions: Sequence[str]) -> list[bool]:
-        return [bool(ok) for ok in (self.scorer.score(self.prompt, completions) >= self.thresholds).all(axis=1)]
+        scores = self.scorer.score(self.prompt, completions)
+        return [bool((row >= self.thresholds).all()) for row in scores]
 
 
 @dataclass(kw_only=True)
@@ -119,7 +122,9 @@ class QuestionJudge:
                 pool[i].detail = f"the Solver's prompt has {len(ids)} tokens, more than {self.max_prompt_length}"
         if self.plausibility:
             well_formed = [i for i in well_formed if pool[i].dropped is None]
-            for i, ok in zip(well_formed, self.plausibility.passes([completions[i] for i in well_formed]), strict=True):
+            for i, ok in zip(
+                well_formed, self.plausibility.passes([completions[i] for i in well_formed]), strict=True
+            ):
                 if not ok:
                     pool[i].dropped = "implausible"
         return pool
@@ -222,8 +227,8 @@ class QuestionReward:
         well_formed = np.array([candidate.dropped is None for candidate in batch])
         agreement = np.array([candidate.agreement for candidate in batch])
         clusters = np.full(len(batch), -1)
-        index = np.flatnonzero(well_formed)
-        if index.size:
+        index = [int(i) for i in np.flatnonzero(well_formed)]
+        if index:
             clusters[index] = self.partition.assign(self.embedder.embed([batch[i].question for i in index]))
             for i in index:
                 batch[i].cluster = int(clusters[i])
@@ -268,9 +273,9 @@ class QuestionReward:
                 what = f"{len(batch)} completions without a usable question"
                 examples = [f"{c.question!r} ({c.detail or c.dropped})" for c in batch[:3]]
             raise PrismError(
-                f"The Questioner's last {self.num_barren} batches were barren: the last one had {what}. There is nothing "
-                "to learn from. Look at the prompt, the completion length and the stop strings, or start from a model "
-                "that can follow the format. Examples:\n" + "\n".join(f"  {text[:300]}" for text in examples)
+                f"The Questioner's last {self.num_barren} batches were barren: the last one had {what}. There is "
+                "nothing to learn from. Look at the prompt, the completion length and the stop strings, or start from a "
+                "model that can follow the format. Examples:\n" + "\n".join(f"  {text[:300]}" for text in examples)
             )
 
     def _metrics(self, batch: Sequence[Candidate]) -> dict[str, float]:

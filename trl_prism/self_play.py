@@ -6,7 +6,7 @@
 4. the Solver learns to give these answers;
 5. pool and Solver are measured.
 
-Source: Prism (arXiv:2603.13309); with `reward: rzero` and `questioner_init: questioner` it is R-Zero (arXiv:2508.05004).
+Source: Prism, arXiv:2603.13309. With `reward: rzero` and `questioner_init: questioner` it is R-Zero, arXiv:2508.05004.
 """
 
 import gc
@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.trainer_callback import ProgressCallback
 
 from trl_prism import _compat
-from trl_prism.config import PrismConfig
+from trl_prism.config import PrismConfig, mapping
 from trl_prism.console import PhaseProgress, progress, round_line, rounds_table, say
 from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.curriculum import FILTERS, Candidate, curate, funnel
@@ -50,7 +50,7 @@ class SelfPlay:
         config.validate()
         self.config = config
         self.run_dir = RunDirectory(config.output_dir)
-        self.domain = load_domain(config.domain, **config.domain_kwargs)
+        self.domain = load_domain(config.domain, **mapping(config.domain_kwargs))
         for role in ("questioner", "solver"):
             load_functions(config.role_settings(role).get("reward_funcs"))
 
@@ -93,7 +93,7 @@ class SelfPlay:
         self.problems = self.domain.held_out_problems()[: config.max_eval_problems]
         reference = self.domain.reference_questions()
         self.embedder = build_embedder(
-            config.embedder, reference=reference, revision=config.embedder_revision, **config.embedder_kwargs
+            config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)
         )
         if config.partition_path:
             self.partition = Partition.load(config.partition_path)
@@ -108,9 +108,7 @@ class SelfPlay:
             )
         if is_main():
             self.partition.save(self.run_dir.partition)
-        self.memory = VisitMemory(
-            self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update
-        )
+        self.memory = VisitMemory(self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update)
         self.asked_so_far = np.zeros(self.partition.num_clusters)
         self.plausibility: PlausibilityGate | None = None
         if config.min_question_logprob_quantile is not None:
@@ -286,13 +284,13 @@ class SelfPlay:
 
     # What the parts are made of.
 
-    def _train(self, trainer_class: type, role: str, number: int, *, start: str, rows: list[dict], **kwargs: Any) -> str:
+    def _train(
+        self, trainer_class: type, role: str, number: int, *, start: str, rows: list[dict], **kwargs: Any
+    ) -> str:
         """One phase of one role: from the weights at `start` to a folder that loads like any model."""
         config = self.config
         folder = self.run_dir.round(number) / role
-        args = config.role_config(
-            role, output_dir=str(folder), seed=self._seed(number, role), num_ranks=num_ranks()
-        )
+        args = config.role_config(role, output_dir=str(folder), seed=self._seed(number, role), num_ranks=num_ranks())
         args.disable_tqdm = True  # our bar carries the phase's name
         reference = start if config.kl_reference == "phase_start" else config.model_name_or_path
         trainer = trainer_class(
@@ -389,5 +387,3 @@ def _mean(values: Sequence[float]) -> float | None:
 def play(config: PrismConfig) -> list[dict[str, Any]]:
     """Runs Prism with a configuration and returns the rows of `metrics.jsonl`."""
     return SelfPlay(config).run()
-
-

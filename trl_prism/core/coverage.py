@@ -111,7 +111,7 @@ class VisitMemory:
 def count(clusters: ArrayLike, *, num_clusters: int) -> Floats:
     """How many of the questions lie in each cluster, shape `(K,)`."""
     index = np.asarray(clusters, dtype=np.int64).reshape(-1)
-    if index.size and not (0 <= index.min() and index.max() < num_clusters):
+    if index.size and not (index.min() >= 0 and index.max() < num_clusters):
         raise PrismError(f"Cluster numbers run from {index.min()} to {index.max()}, outside 0 to {num_clusters - 1}.")
     return np.bincount(index, minlength=num_clusters).astype(np.float64)
 

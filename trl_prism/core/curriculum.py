@@ -7,7 +7,16 @@ from trl_prism.core.rewards import check_band, in_band
 
 
 # The filters in the order in which they are asked. A candidate is dropped by the first that it fails.
-FILTERS = ("malformed", "implausible", "duplicate", "unanswered", "too_easy", "too_hard", "over_cluster_cap", "surplus")
+FILTERS = (
+    "malformed",
+    "implausible",
+    "duplicate",
+    "unanswered",
+    "too_easy",
+    "too_hard",
+    "over_cluster_cap",
+    "surplus",
+)
 
 
 @dataclass(kw_only=True)
@@ -86,7 +95,7 @@ def mark_duplicates(pool: Iterable[Candidate]) -> None:
 
 def funnel(pool: Iterable[Candidate]) -> dict[str, int]:
     """How many candidates fell at each filter, and how many were kept."""
-    counts = {name: 0 for name in (*FILTERS, "kept")}
+    counts = dict.fromkeys((*FILTERS, "kept"), 0)
     for candidate in pool:
         counts[candidate.dropped or "kept"] += 1
     return counts

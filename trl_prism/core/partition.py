@@ -47,7 +47,9 @@ class Partition:
         self.seed = seed
 
     @classmethod
-    def fit(cls, embeddings: ArrayLike, num_clusters: int, *, embedder: str, corpus_hash: str, seed: int) -> "Partition":
+    def fit(
+        cls, embeddings: ArrayLike, num_clusters: int, *, embedder: str, corpus_hash: str, seed: int
+    ) -> "Partition":
         """Fits K clusters to the reference corpus's embeddings, shape `(n, d)`.
 
         Runs on one thread, since k-means depends on the order of sums and with it on the number of threads. Points

@@ -33,8 +33,8 @@ class Maths(Domain):
         reference_split (`str`, *optional*, defaults to `"train"`): The Hub data set's split.
         max_reference_questions (`int`, *optional*): Only the first so many.
         held_out (`str`, *optional*): Local JSONL file with problems that measure the Solver.
-        held_out_columns (`list[str]`, *optional*, defaults to `("problem", "answer")`): Columns of question and answer.
-            GSM8K's answers are cut after their `####`.
+        held_out_columns (`list[str]`, *optional*, defaults to `("problem", "answer")`): Columns of question and
+            answer. GSM8K's answers are cut after their `####`.
         max_held_out (`int`, *optional*): Only the first so many.
         prompt_format (`str`, *optional*, defaults to `"chat"`): `"chat"` gives messages for the tokenizer's template,
             `"text"` gives plain text, for base models without one.
@@ -131,9 +131,11 @@ class Maths(Domain):
             return []
         question, answer = self.held_out_columns
         rows = read_jsonl(self.held_out)[: self.max_held_out]
-        return [
-            Problem(str(row[question]), str(row[answer]).split("####")[-1].strip(), row.get("subject")) for row in rows
-        ]
+        problems = []
+        for row in rows:
+            kind = str(row["subject"]) if "subject" in row else None
+            problems.append(Problem(str(row[question]), str(row[answer]).split("####")[-1].strip(), kind))
+        return problems
 
 
 def last_boxed(completion: str) -> str | None:

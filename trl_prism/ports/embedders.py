@@ -91,13 +91,17 @@ class SentenceTransformerEmbedder:
         if not texts:
             return np.zeros((0, int(self.model.get_embedding_dimension())), dtype=np.float32)
         vectors = self.model.encode(
-            list(texts), batch_size=self.batch_size, prompt=self.prompt, convert_to_tensor=True, show_progress_bar=False
+            list(texts),
+            batch_size=self.batch_size,
+            prompt=self.prompt,
+            convert_to_tensor=True,
+            show_progress_bar=False,
         )
         return check_embeddings(vectors.float().cpu().numpy())
 
 
 def _stable_name(name: str) -> str:
-    """A Hub id as it is; a local folder by its last part and the hash of its weights, since paths differ by machine."""
+    """A Hub id as it is; a local folder by its last part and its weights' hash, since paths differ by machine."""
     folder = Path(name)
     if not folder.is_dir():
         return name

@@ -61,9 +61,9 @@ def encode(tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[Prompt]) -> l
         return []
     if isinstance(prompts[0], str):
         return tokenizer(text=list(prompts))["input_ids"]
-    return tokenizer.apply_chat_template(
-        list(prompts), add_generation_prompt=True, tokenize=True, return_dict=True
-    )["input_ids"]
+    return tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, tokenize=True, return_dict=True)[
+        "input_ids"
+    ]
 
 
 def load_frozen(path: str, **kwargs: Any) -> "PreTrainedModel":

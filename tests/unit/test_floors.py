@@ -1,0 +1,41 @@
+"""The house: imports go downwards only, and the lowest floor carries nothing heavy."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+PACKAGE = Path(__file__).parents[2] / "trl_prism"
+CORE = sorted(PACKAGE.glob("core/*.py"))
+
+
+@pytest.mark.parametrize("module", [f"trl_prism.core.{file.stem}" for file in CORE if file.stem != "__init__"])
+def test_core_imports_no_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def imported(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text())
+    names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    return names | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+
+
+@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_go_downwards(file):
+    floors = ["core", "domains", "ports", "questions", "trainers", "self_play"]
+    own = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    names = imported(file)
+    assert not any(name.split(".")[0] == "prism_lab" for name in names), "the library must not know the lab"
+    if own in floors:
+        above = floors[floors.index(own) + 1 :]
+        climbed = {name for name in names for floor in above if name.startswith(f"trl_prism.{floor}")}
+        assert not climbed, f"{own} imports from above: {climbed}"
+
+
+def test_no_file_is_long():
+    lengths = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
+    assert {name: n for name, n in lengths.items() if n > 500} == {}
