@@ -45,7 +45,7 @@ class Documents(IterableDataset):
                 yield self._document(f"{problem.question} {ANSWER}", f"{answer} {EOS}")
 
     def _document(self, prompt: str, completion: str) -> dict[str, list[int]]:
-        head, tail = (self.tokenizer(text)["input_ids"] for text in (prompt, completion))
+        head, tail = (self.tokenizer.convert_tokens_to_ids(text.split()) for text in (prompt, completion))
         ids = head + tail
         return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": [-100] * len(head) + tail}
 

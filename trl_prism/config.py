@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 import yaml
-from transformers import HfArgumentParser
 from trl import GRPOConfig, TrlParser
 
 from trl_prism.batching import solve_batching
@@ -397,7 +396,7 @@ def _build(
                 top[own.name] = None if default is dataclasses.MISSING else default
         _PARSER.set_defaults_with_config(**top)
         config, shared = _PARSER.parse_args_into_dataclasses(args=words, look_for_args_file=False)
-    except _ArgumentError as error:
+    except (_ArgumentError, ValueError) as error:  # TRL's parser raises ValueError for words that fit nowhere
         raise PrismError(str(error)) from None
     for name in ("model_name_or_path", "output_dir"):
         if getattr(config, name) is None:
@@ -416,7 +415,7 @@ def _build(
                 parsed = _ROLE_PARSER.parse_args_into_dataclasses(
                     args=[f"--{key}", *words_of_key], look_for_args_file=False
                 )[0]
-            except _ArgumentError as error:
+            except (_ArgumentError, ValueError) as error:
                 raise PrismError(f"{error} (for `--{role}.{key}`)") from None
             merged[key] = getattr(parsed, key)
         setattr(config, role, merged)
@@ -454,7 +453,7 @@ _PARSER = _parser()
 _ROLE_PARSER = _role_parser()
 
 
-def _convert(key: str, value: Any, parser: HfArgumentParser, *, where: str = "") -> Any:
+def _convert(key: str, value: Any, parser: TrlParser, *, where: str = "") -> Any:
     """A YAML value as its field's type: YAML 1.1 reads `5e-6` as text, and `1` stands for 1.0 as well."""
     if value is None or isinstance(value, dict):
         return value

@@ -272,10 +272,11 @@ class QuestionReward:
             else:
                 what = f"{len(batch)} completions without a usable question"
                 examples = [f"{c.question!r} ({c.detail or c.dropped})" for c in batch[:3]]
+            shown = "\n".join(f"  {text[:300]}" for text in examples)
             raise PrismError(
                 f"The Questioner's last {self.num_barren} batches were barren: the last one had {what}. There is "
-                "nothing to learn from. Look at the prompt, the completion length and the stop strings, or start from a "
-                "model that can follow the format. Examples:\n" + "\n".join(f"  {text[:300]}" for text in examples)
+                "nothing to learn from. Look at the prompt, the completion length and the stop strings, or start from "
+                f"a model that can follow the format. Examples:\n{shown}"
             )
 
     def _metrics(self, batch: Sequence[Candidate]) -> dict[str, float]:

@@ -73,7 +73,7 @@ def test_forms_of_the_command_line(recipe):
         ("solver:\n  seed: 3", [], "the run's `seed`"),
         ("solver: 3", [], "mapping"),
         ("gradient_accumulation_steps: 2", [], "prompts_per_update"),
-        ("", ["--num_rounds", "2", "stray"], "unrecognized|stray|Unexpected"),
+        ("", ["--num_rounds", "2", "stray"], "stray"),
     ],
 )
 def test_one_clear_error(recipe, text, args, message):

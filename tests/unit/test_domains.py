@@ -7,7 +7,7 @@ from prism_lab import skills
 from prism_lab.domain import Lab
 from prism_lab.model import build_tokenizer
 from trl_prism.domains import MalformedQuestion, load_domain
-from trl_prism.domains.maths import QUESTIONER_INSTRUCTION, Maths, last_boxed
+from trl_prism.domains.maths import EXAMPLE_PROBLEMS, QUESTIONER_INSTRUCTION, Maths, last_boxed
 from trl_prism.errors import PrismError
 
 
@@ -21,7 +21,8 @@ from trl_prism.errors import PrismError
         ("<question>?!</question>", "empty"),
         ("<question>" + "x " * 1500 + "</question>", "3000 characters|2999 characters"),
         (r"<question>What is 2 + 2? \boxed{4}</question>", "holds its own answer"),
-        (f"<question>{QUESTIONER_INSTRUCTION}</question>", "copy of the prompt"),
+        (f"<question>{QUESTIONER_INSTRUCTION}</question>", "empty"),
+        (f"<question>{QUESTIONER_INSTRUCTION.split('Write the problem')[0]}</question>", "copy of the prompt"),
     ],
 )
 def test_malformed_questions(completion, reason):
@@ -32,7 +33,20 @@ def test_malformed_questions(completion, reason):
 def test_the_last_complete_question_counts():
     text = "<question>first?</question> or <question>What is 3 + 4?</question> and <question>cut"
     assert Maths().parse_question(text) == "What is 3 + 4?"
-    assert Maths(prompt_format="text").parse_question(" What is 1 + 1?</question> more") == "What is 1 + 1?"
+    assert Maths(prompt_format="text").parse_question(" What is 1 + 1?\n\nProblem: more") == "What is 1 + 1?"
+
+
+@pytest.mark.parametrize(
+    ("completion", "reason"),
+    [
+        ("\n\n", "empty"),
+        (f" {EXAMPLE_PROBLEMS[0]}\n\n", "copy"),
+        (" What is 2 + 2?\nSolution: 4", "holds its own answer"),
+    ],
+)
+def test_malformed_questions_in_plain_text(completion, reason):
+    with pytest.raises(MalformedQuestion, match=reason):
+        Maths(prompt_format="text").parse_question(completion)
 
 
 @pytest.mark.parametrize(

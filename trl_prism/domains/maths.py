@@ -11,6 +11,7 @@ from trl_prism.domains.base import Domain, MalformedQuestion, Problem, Prompt
 from trl_prism.errors import PrismError
 
 
+# Chat: messages for the tokenizer's template.
 QUESTIONER_INSTRUCTION = (
     "You write problems for a mathematics competition. Invent one new problem whose answer is a single number or "
     "expression, hard enough that a good student fails it now and then. State it completely, so that it can be solved "
@@ -18,8 +19,28 @@ QUESTIONER_INSTRUCTION = (
 )
 SOLVER_INSTRUCTION = "Reason step by step, and put your final answer within \\boxed{}."
 
+# Plain text: a base model goes on with what it sees, so it is shown two problems and how one is solved.
+EXAMPLE_PROBLEMS = (
+    "A baker sells 18 rolls in the morning and twice as many in the afternoon. How many rolls does she sell that day?",
+    "A train covers 150 kilometres in 2 hours and then 90 kilometres in 1 hour. What is its mean speed in kilometres "
+    "per hour?",
+)
+EXAMPLE_SOLUTIONS = (
+    "In the afternoon she sells 2 * 18 = 36 rolls. In all she sells 18 + 36 = 54 rolls. The answer is \\boxed{54}.",
+    "It covers 150 + 90 = 240 kilometres in 2 + 1 = 3 hours. So its mean speed is 240 / 3 = 80. The answer is "
+    "\\boxed{80}.",
+)
+QUESTIONER_TEXT = "Problems with numbers for pupils, each with a single number as answer.\n\n" + "".join(
+    f"Problem: {problem}\n\n" for problem in EXAMPLE_PROBLEMS
+)
+SOLVER_TEXT = "".join(
+    f"Problem: {problem}\nSolution: {solution}\n\n"
+    for problem, solution in zip(EXAMPLE_PROBLEMS, EXAMPLE_SOLUTIONS, strict=True)
+)
+
 _QUESTION = re.compile(r"<question>(.*?)</question>", re.DOTALL)
 _WORDS = re.compile(r"\w+")
+_SOLVED = re.compile(r"\\boxed|\\fbox|^\s*(solution|answer)\s*:", re.IGNORECASE | re.MULTILINE)
 
 
 class Maths(Domain):
@@ -29,7 +50,7 @@ class Maths(Domain):
         reference (`str`, *optional*, defaults to `"EleutherAI/hendrycks_math"`): Reference corpus of the partition: a
             local JSONL file or the Hub id of a data set.
         reference_column (`str`, *optional*, defaults to `"problem"`): Its column with the questions.
-        reference_config (`str`, *optional*): The Hub data set's configuration name.
+        reference_config (`str` or `list[str]`, *optional*): The Hub data set's configurations; several are joined.
         reference_split (`str`, *optional*, defaults to `"train"`): The Hub data set's split.
         max_reference_questions (`int`, *optional*): Only the first so many.
         held_out (`str`, *optional*): Local JSONL file with problems that measure the Solver.
@@ -45,7 +66,7 @@ class Maths(Domain):
         self,
         reference: str = "EleutherAI/hendrycks_math",
         reference_column: str = "problem",
-        reference_config: str | None = None,
+        reference_config: str | Sequence[str] | None = None,
         reference_split: str = "train",
         max_reference_questions: int | None = None,
         held_out: str | None = None,
@@ -66,14 +87,15 @@ class Maths(Domain):
         self.max_held_out = max_held_out
         self.prompt_format = prompt_format
         self.max_question_chars = max_question_chars
-        self.questioner_stop = ("</question>",)
-        # A base model goes on with a problem of its own after its answer.
+        # A base model does not stop by itself: it goes on with the next problem.
+        self.questioner_stop = ("\n\n",) if prompt_format == "text" else ("</question>",)
         self.solver_stop = ("\n\nProblem:",) if prompt_format == "text" else ()
-        self._prompt_words = _words(QUESTIONER_INSTRUCTION)
+        copied = EXAMPLE_PROBLEMS if prompt_format == "text" else (QUESTIONER_INSTRUCTION,)
+        self._prompt_words = [_words(text) for text in copied]
 
     def questioner_prompt(self) -> Prompt:
         if self.prompt_format == "text":
-            return f"{QUESTIONER_INSTRUCTION}\n\n<question>"
+            return f"{QUESTIONER_TEXT}Problem:"
         return [
             {"role": "system", "content": QUESTIONER_INSTRUCTION},
             {"role": "user", "content": "Write one new problem."},
@@ -81,28 +103,30 @@ class Maths(Domain):
 
     def solver_prompt(self, question: str) -> Prompt:
         if self.prompt_format == "text":
-            return f"{SOLVER_INSTRUCTION}\n\nProblem: {question}\n\nSolution:"
+            return f"{SOLVER_TEXT}Problem: {question}\nSolution:"
         return [{"role": "system", "content": SOLVER_INSTRUCTION}, {"role": "user", "content": question}]
 
     def parse_question(self, completion: str) -> str:
-        r"""The text between the last complete pair of tags.
+        r"""The text between the last complete pair of tags; in plain-text mode the first paragraph.
 
-        In plain-text mode the prompt opens the tag, so the completion need only close it. Malformed is a completion
-        without a closed tag (so also one that was cut off), an empty question, one longer than `max_question_chars`,
-        a copy of the instruction, and a question that holds its own answer, that is a `\boxed`.
+        Malformed is a completion without a closed tag (so also one that was cut off), an empty question, one longer
+        than `max_question_chars`, a copy of the instruction or of an example, and a question that holds its own
+        answer: a `\boxed`, or a solution after it.
         """
-        text = f"<question>{completion}" if self.prompt_format == "text" else completion
-        found = _QUESTION.findall(text)
-        if not found:
-            raise MalformedQuestion("no complete <question>...</question>")
-        question = found[-1].split("<question>")[-1].strip()
-        if not _WORDS.search(question):
-            raise MalformedQuestion("empty question")
+        if self.prompt_format == "text":
+            question = completion.strip().split("\n\n")[0].strip()
+        else:
+            found = _QUESTION.findall(completion)
+            if not found:
+                raise MalformedQuestion("no complete <question>...</question>")
+            question = found[-1].split("<question>")[-1].strip()
+        if len(_WORDS.findall(question)) < 3:
+            raise MalformedQuestion("empty question, fewer than three words")
         if len(question) > self.max_question_chars:
             raise MalformedQuestion(f"{len(question)} characters, more than {self.max_question_chars}")
-        if "\\boxed" in question or "\\fbox" in question:
+        if _SOLVED.search(question):
             raise MalformedQuestion("holds its own answer")
-        if _overlap(_words(question), self._prompt_words) > 0.6:
+        if any(len(_words(question) & words) > 0.6 * len(words) for words in self._prompt_words):
             raise MalformedQuestion("copy of the prompt")
         return question
 
@@ -122,8 +146,10 @@ class Maths(Domain):
         else:
             from datasets import load_dataset
 
-            data = load_dataset(self.reference, self.reference_config, split=self.reference_split)
-            rows = list(data[self.reference_column])
+            names = self.reference_config if isinstance(self.reference_config, list) else [self.reference_config]
+            rows = []
+            for name in names:
+                rows += load_dataset(self.reference, name, split=self.reference_split)[self.reference_column]
         return rows[: self.max_reference_questions]
 
     def held_out_problems(self) -> list[Problem]:
@@ -178,11 +204,6 @@ def _same_value(a: str, b: str) -> bool:
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(word.casefold() for word in _WORDS.findall(text))
-
-
-def _overlap(words: frozenset[str], of: frozenset[str]) -> float:
-    """Share of the prompt's words that the question repeats."""
-    return len(words & of) / len(of) if len(of) else 0.0
 
 
 def read_jsonl(path: str) -> list[dict[str, object]]:

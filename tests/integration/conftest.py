@@ -1,0 +1,51 @@
+"""The lab's real base model, and small settings that exercise every stage in seconds."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from trl_prism.config import PrismConfig
+
+
+ROOT = Path(__file__).parents[2]
+BASE = str(ROOT / "prism_lab" / "weights" / "0")
+
+
+@pytest.fixture(scope="session")
+def base() -> str:
+    return BASE
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(BASE, padding_side="left")
+
+
+def small_settings(output_dir, **changes):
+    """The lab's recipe made small; `changes` replace whole keys, `questioner` and `solver` are merged."""
+    import yaml
+
+    settings = yaml.safe_load((ROOT / "recipes" / "lab" / "prism.yaml").read_text())
+    settings.update(
+        model_name_or_path=BASE,
+        output_dir=str(output_dir),
+        num_rounds=1,
+        num_candidates=64,
+        num_reward_votes=4,
+        num_label_votes=4,
+        min_curriculum_size=4,
+        eval_num_samples=2,
+        domain_kwargs={"num_held_out": 32},
+    )
+    settings["questioner"] = {**settings["questioner"], "max_steps": 2, "prompts_per_step": 4}
+    settings["solver"] = {**settings["solver"], "max_steps": 2, "prompts_per_step": 4, "num_generations": 4}
+    for role in ("questioner", "solver"):
+        settings[role].update(changes.pop(role, {}))
+    settings.update(changes)
+    return settings
+
+
+@pytest.fixture
+def small(tmp_path):
+    return lambda **changes: PrismConfig.from_mapping(small_settings(tmp_path / "run", **changes))
