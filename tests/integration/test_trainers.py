@@ -1,8 +1,6 @@
 """One phase of each role with TRL's real trainer on the lab's base model."""
 
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,10 +158,9 @@ def test_the_kl_reference_is_the_one_that_was_asked_for(which, base, questioner_
     moved = AutoModelForCausalLM.from_pretrained(base)
     with torch.no_grad():
         for tensor in moved.parameters():
-            tensor.mul_(1.01)
+            tensor.mul_(1.1)
     start = str(tmp_path / "start")
     moved.save_pretrained(start)
-    shutil.copytree(base, tmp_path / "tokenizer")
     # In memory the policy carries the path of the base, as after a hand-over: TRL alone would take that as reference.
     policy = AutoModelForCausalLM.from_pretrained(base)
     policy.load_state_dict(moved.state_dict())
@@ -234,7 +231,7 @@ def test_rzero_in_the_same_place(question_reward):
 
 @pytest.mark.parametrize(
     ("completions", "message"),
-    [(["", "3 = 4"], "without a usable question(.|\n)*empty question(.|\n)*own answer")],
+    [(["", "3 = 4"], r"without a usable question(.|\n)*empty question(.|\n)*own answer")],
 )
 def test_a_barren_phase_ends_with_what_was_seen(question_reward, completions, message):
     reward = question_reward(max_barren_batches=2)
@@ -243,10 +240,10 @@ def test_a_barren_phase_ends_with_what_was_seen(question_reward, completions, me
         reward(completions=completions)
 
 
-def test_questions_that_nobody_answers_end_the_phase(question_reward, lab, monkeypatch):
+def test_questions_that_nobody_answers_end_the_phase(question_reward, lab):
     reward = question_reward(max_barren_batches=1)
     reward.judge.params = SamplingParams(max_tokens=1)
-    with pytest.raises(PrismError, match="none of which the Solver answered in any of 4 votes(.|\n)*tom has"):
+    with pytest.raises(PrismError, match=r"none of which the Solver answered in any of 4 votes(.|\n)*tom has"):
         reward(completions=[GOOD])
 
 
@@ -273,24 +270,3 @@ def test_the_plausibility_gate_rejects_word_salad_and_keeps_the_bases_own(base, 
     judge = question_reward().judge
     judge.plausibility = gate
     assert [c.dropped for c in judge.parse([GOOD, salad])] == [None, "implausible"]
-
-
-def test_stop_strings_end_training_completions_without_padding_in_the_loss(
-    base, tokenizer, lab, tmp_path, question_reward
-):
-    config = PrismConfig.from_mapping(small_settings(tmp_path / "run"))
-    trainer = QuestionerTrainer(
-        model=AutoModelForCausalLM.from_pretrained(base),
-        args=config.role_config("questioner", output_dir=str(tmp_path / "q"), seed=0),
-        train_dataset=Dataset.from_list([{"prompt": "<q>"}] * 4),
-        processing_class=tokenizer,
-        reference_path=base,
-        stop_strings=["and"],
-        question_reward=question_reward(max_barren_batches=100),
-    )
-    ids, _ = trainer._generate_single_turn([[tokenizer.convert_tokens_to_ids("<q>")]] * 16, None, {}, 4)
-    word, end = tokenizer.convert_tokens_to_ids("and"), tokenizer.eos_token_id
-    assert all(row[-1] in (word, end) or len(row) == 27 for row in ids)
-    assert any(row[-1] == word for row in ids)
-    assert all(tokenizer.pad_token_id not in row for row in ids)
-    assert Path(base).is_dir()

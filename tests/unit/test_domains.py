@@ -41,7 +41,8 @@ def test_the_last_complete_question_counts():
     [
         ("\n\n", "empty"),
         (f" {EXAMPLE_PROBLEMS[0]}\n\n", "copy"),
-        (" What is 2 + 2?\nSolution: 4", "holds its own answer"),
+        (" What is 2 + 2?\nSolution: 4.", "holds its own answer"),
+        (" A train covers 150 kilometres in 2 hours and then", "cut off"),
     ],
 )
 def test_malformed_questions_in_plain_text(completion, reason):

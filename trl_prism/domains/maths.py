@@ -39,6 +39,8 @@ SOLVER_TEXT = "".join(
 )
 
 _QUESTION = re.compile(r"<question>(.*?)</question>", re.DOTALL)
+# What a complete question ends with, in plain-text mode: a sentence or a formula.
+_ENDS = ".?!:$)]}\"'"
 _WORDS = re.compile(r"\w+")
 _SOLVED = re.compile(r"\\boxed|\\fbox|^\s*(solution|answer)\s*:", re.IGNORECASE | re.MULTILINE)
 
@@ -115,6 +117,8 @@ class Maths(Domain):
         """
         if self.prompt_format == "text":
             question = completion.strip().split("\n\n")[0].strip()
+            if question and question[-1] not in _ENDS:
+                raise MalformedQuestion("cut off: does not end like a sentence")
         else:
             found = _QUESTION.findall(completion)
             if not found:
