@@ -9,8 +9,8 @@ def main(args: list[str] | None = None) -> int:
     # One thread per process: several share the cores, and more threads than cores make steps many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    from trl_prism.config import parse_config
     from trl_prism.errors import PrismError
+    from trl_prism.recipe import parse_config
 
     try:
         config = parse_config(sys.argv[1:] if args is None else args)

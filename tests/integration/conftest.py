@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from trl_prism.config import PrismConfig
+from trl_prism.recipe import config_from_mapping
 
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def small_settings(output_dir, **changes):
 
 @pytest.fixture
 def small(tmp_path):
-    return lambda **changes: PrismConfig.from_mapping(small_settings(tmp_path / "run", **changes))
+    return lambda **changes: config_from_mapping(small_settings(tmp_path / "run", **changes))
 
 
 @pytest.fixture(scope="session")

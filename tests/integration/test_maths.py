@@ -9,9 +9,9 @@ import pytest
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_prism.config import PrismConfig
 from trl_prism.domains.maths import Maths
 from trl_prism.ports.samplers import SamplingParams, TransformersSampler, load_frozen
+from trl_prism.recipe import config_from_mapping
 from trl_prism.self_play import play
 from trl_prism.trainers import SolverTrainer
 from trl_prism.trainers.solver import AnswerReward
@@ -63,7 +63,7 @@ def settings(smollm2, data, output_dir):
 
 
 def test_one_round_on_real_parts(smollm2, data, tmp_path):
-    rows = play(PrismConfig.from_mapping(settings(smollm2, data, tmp_path / "run")))
+    rows = play(config_from_mapping(settings(smollm2, data, tmp_path / "run")))
     assert [row["round"] for row in rows] == [0, 1]
     assert rows[1]["labels/accuracy"] is None and rows[1]["diversity/skill_entropy"] is None
     pool = pq.read_table(tmp_path / "run" / "round-01" / "pool.parquet").to_pylist()
@@ -86,7 +86,7 @@ def test_stop_strings_end_sampled_completions(smollm2, smollm2_tokenizer):
 
 
 def test_stop_strings_end_training_completions_without_padding(smollm2, smollm2_tokenizer, data, tmp_path):
-    config = PrismConfig.from_mapping(settings(smollm2, data, tmp_path / "run"))
+    config = config_from_mapping(settings(smollm2, data, tmp_path / "run"))
     maths = Maths(prompt_format="text")
     trainer = SolverTrainer(
         model=AutoModelForCausalLM.from_pretrained(smollm2),

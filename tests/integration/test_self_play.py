@@ -14,11 +14,11 @@ from datasets import load_dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.integration.conftest import ROOT, small_settings
-from trl_prism.config import PrismConfig
 from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.curriculum import FILTERS
 from trl_prism.core.partition import Partition
 from trl_prism.errors import PrismError
+from trl_prism.recipe import config_from_mapping
 from trl_prism.self_play import play
 
 
@@ -131,7 +131,7 @@ def test_the_resolved_configuration_says_what_ran(finished):
     settings = yaml.safe_load((run / "config.yaml").read_text())
     assert settings["questioner"]["max_steps"] == 1 and settings["solver"]["max_steps"] == 2
     assert settings["solver"]["beta"] == 0.01
-    PrismConfig.from_mapping(settings).validate()
+    config_from_mapping(settings).validate()
 
 
 def test_what_a_user_sees(finished):

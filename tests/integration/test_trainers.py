@@ -10,7 +10,6 @@ from transformers import AutoModelForCausalLM
 
 from prism_lab.domain import Lab
 from tests.integration.conftest import small_settings
-from trl_prism.config import PrismConfig
 from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.curriculum import Candidate
 from trl_prism.core.partition import Partition
@@ -18,6 +17,7 @@ from trl_prism.errors import PrismError
 from trl_prism.ports.embedders import TfidfEmbedder
 from trl_prism.ports.samplers import SamplingParams, TransformersSampler, load_frozen
 from trl_prism.questions import PlausibilityGate, QuestionJudge, QuestionReward, RewardSettings
+from trl_prism.recipe import config_from_mapping
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
 from trl_prism.trainers.solver import AnswerReward
 
@@ -73,7 +73,7 @@ def question_reward(base, tokenizer, lab, embedder, partition):
 def questioner_trainer(base, tokenizer, tmp_path, question_reward):
     def build(reward=None, *, path=base, reference_path=base, model=None, reward_funcs=None, **changes):
         settings = {"max_steps": 2, "prompts_per_step": 4, "learning_rate": 1e-2, **changes}
-        config = PrismConfig.from_mapping(small_settings(tmp_path / "run", questioner=settings))
+        config = config_from_mapping(small_settings(tmp_path / "run", questioner=settings))
         args = config.role_config("questioner", output_dir=str(tmp_path / "questioner"), seed=0)
         return QuestionerTrainer(
             model=model if model is not None else AutoModelForCausalLM.from_pretrained(path),
@@ -107,7 +107,7 @@ def test_every_parameter_of_the_questioner_changes_and_nothing_frozen_does(base,
 
 def test_every_parameter_of_the_solver_changes_and_labels_decide(base, tokenizer, lab, tmp_path):
     settings = {"max_steps": 2, "prompts_per_step": 4, "learning_rate": 1e-2}
-    config = PrismConfig.from_mapping(small_settings(tmp_path / "run", solver=settings))
+    config = config_from_mapping(small_settings(tmp_path / "run", solver=settings))
     rows = [{"prompt": lab.solver_prompt(p.question), "answer": p.answer} for p in lab.held_out_problems()]
     trainer = SolverTrainer(
         model=AutoModelForCausalLM.from_pretrained(base),

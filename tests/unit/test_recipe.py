@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from trl_prism.config import PrismConfig, parse_config
 from trl_prism.errors import PrismError
+from trl_prism.recipe import config_from_mapping, parse_config
 
 
 NEEDED = {"model_name_or_path": "m", "output_dir": "o", "bf16": False, "use_cpu": True}
@@ -94,7 +94,7 @@ def test_one_clear_error(recipe, text, args, message):
 )
 def test_what_cannot_work_is_refused(settings, message):
     with pytest.raises(PrismError, match=message):
-        PrismConfig.from_mapping({**NEEDED, **settings}).validate()
+        config_from_mapping({**NEEDED, **settings}).validate()
 
 
 def test_files_that_are_no_recipe(tmp_path):
@@ -107,12 +107,12 @@ def test_files_that_are_no_recipe(tmp_path):
     with pytest.raises(PrismError, match="not YAML"):
         parse_config(["--config", str(tmp_path / "code.yaml")])
     with pytest.raises(PrismError, match="model_name_or_path"):
-        PrismConfig.from_mapping({"output_dir": "o"})
+        config_from_mapping({"output_dir": "o"})
 
 
 def test_the_resolved_configuration_reads_back_as_itself(recipe):
     config = parse_config([*recipe("solver:\n  beta: 0.5\n"), "--learning_rate", "1e-4"])
-    again = PrismConfig.from_mapping(config.as_mapping())
+    again = config_from_mapping(config.as_mapping())
     assert again.as_mapping() == config.as_mapping()
     assert again.role_settings("solver") == config.role_settings("solver")
 

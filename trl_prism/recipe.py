@@ -1,0 +1,239 @@
+"""Reads a recipe and the command line into one configuration.
+
+From strongest to weakest: the command line (`--questioner.max_steps 2` before `--max_steps 2`), a role's mapping
+(`questioner:` and `solver:`), the shared settings at the file's top level, the role's defaults, TRL's own.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+from trl import GRPOConfig, TrlParser
+
+from trl_prism.config import ROLES, PrismConfig, RoleSettings
+from trl_prism.errors import PrismError
+
+
+# What is always set for a role and therefore cannot be asked for.
+_OURS = {
+    "output_dir": "it is one folder per round and role under the run's `output_dir`",
+    "generation_batch_size": "set `prompts_per_step`, which counts prompts over all ranks",
+    "gradient_accumulation_steps": "set `prompts_per_update`, it is derived",
+    "steps_per_generation": "set `prompts_per_step` and `prompts_per_update`, it is derived",
+    "seed": "set the run's `seed`; each role and round has its own seed derived from it",
+    "data_seed": "set the run's `seed`",
+    "num_train_epochs": "set `max_steps`",
+    "resume_from_checkpoint": "a phase is not resumed by hand",
+    "model_init_kwargs": "set `dtype` and `attn_implementation`",
+    "trust_remote_code": "set the run's `trust_remote_code`",
+    "push_to_hub": "pushing is not part of a phase",
+    "eval_strategy": "the Solver is evaluated after each round",
+    "remove_unused_columns": "it must stay false: the rewards need the columns",
+}
+
+
+# Every field of GRPOConfig and RoleSettings, unset unless given.
+def _role_fields() -> dict[str, Any]:
+    hints = get_type_hints(GRPOConfig)
+    fields = {f.name: hints[f.name] for f in dataclasses.fields(GRPOConfig) if f.init and f.name not in _OURS}
+    return {**fields, **get_type_hints(RoleSettings)}
+
+
+def _help_of(name: str) -> str:
+    for owner in (RoleSettings, GRPOConfig):
+        for f in dataclasses.fields(owner):
+            if f.name == name:
+                return str(f.metadata.get("help", ""))
+    return ""
+
+
+SharedSettings = dataclasses.make_dataclass(
+    "SharedSettings",
+    [
+        (name, hint, field(default=None, metadata={"help": _help_of(name)}))
+        for name, hint in _role_fields().items()
+        if name not in {f.name for f in dataclasses.fields(PrismConfig)}
+    ],
+)
+
+
+def config_from_mapping(settings: Mapping[str, Any]) -> PrismConfig:
+    """The configuration of a mapping that holds what a recipe's YAML file holds."""
+    return _build(dict(settings), {}, {role: {} for role in ROLES})
+
+
+def parse_config(args: Sequence[str]) -> PrismConfig:
+    """Reads `--config recipe.yaml [--field value] [--role.field value]`.
+
+    Raises:
+        PrismError: for a file that is missing or no mapping, an unknown key anywhere (with the nearest known one), or
+            a value that is not of its field's type.
+    """
+    if "-h" in args or "--help" in args:
+        _PARSER.print_help()
+        sys.exit(0)
+    path, shared, roles = _split_arguments(args)
+    settings: dict[str, Any] = {}
+    if path is not None:
+        try:
+            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise PrismError(f"The recipe {path} cannot be read: {error.strerror}.") from error
+        except yaml.YAMLError as error:
+            raise PrismError(f"The recipe {path} is not YAML: {error}") from error
+        if not isinstance(settings, dict):
+            raise PrismError(f"The recipe {path} must hold a mapping of names to values.")
+        for key, value in (settings.pop("env", None) or {}).items():
+            os.environ[key] = str(value)
+    return _build(settings, shared, roles)
+
+
+def _split_arguments(args: Sequence[str]) -> tuple[str | None, dict[str, list[str]], dict[str, dict[str, list[str]]]]:
+    """The recipe's path, and the words given for each field: of the run, and of each role."""
+    path: str | None = None
+    shared: dict[str, list[str]] = {}
+    roles: dict[str, dict[str, list[str]]] = {role: {} for role in ROLES}
+    values: list[str] | None = None
+    for word in args:
+        if not word.startswith("--"):
+            if values is None:
+                raise PrismError(f"Unexpected {word!r} on the command line; fields are given as --name value.")
+            values.append(word)
+            continue
+        name, equals, value = word[2:].partition("=")
+        name = name.replace("-", "_")
+        values = [value] if equals else []
+        role, dot, key = name.partition(".")
+        if dot and role in ROLES:
+            _check_key(key, _role_names(), where=f"--{role}.")
+            roles[role][key] = values
+        else:
+            _check_key(name, [*_top_names(), "config"], where="--")
+            shared[name] = values
+    if "config" in shared:
+        found = shared.pop("config")
+        if len(found) != 1:
+            raise PrismError(f"`--config` takes one path, got {len(found)}.")
+        path = found[0]
+    return path, shared, roles
+
+
+def _top_names() -> list[str]:
+    own = [f.name for f in dataclasses.fields(PrismConfig) if f.init]
+    return own + [f.name for f in dataclasses.fields(SharedSettings)]
+
+
+def _role_names() -> list[str]:
+    return list(_role_fields())
+
+
+def _check_key(key: str, known: Sequence[str], *, where: str) -> None:
+    if key in known:
+        return
+    if key in _OURS:
+        raise PrismError(f"`{where}{key}` cannot be set: {_OURS[key]}.")
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    raise PrismError(f"Unknown setting `{where}{key}`." + (f" Did you mean `{where}{near[0]}`?" if near else ""))
+
+
+def _build(
+    settings: dict[str, Any], command_line: Mapping[str, list[str]], roles: Mapping[str, Mapping[str, list[str]]]
+) -> PrismConfig:
+    """One configuration out of a recipe's mapping and the command line, by precedence."""
+    for key in settings:
+        _check_key(str(key), _top_names(), where="")
+    top = {key: _convert(key, value, _PARSER) for key, value in settings.items()}
+    words = [word for key, values in command_line.items() for word in (f"--{key}", *values)]
+    try:
+        _PARSER.set_defaults_with_config(**dict.fromkeys(_top_names()))  # forget an earlier call's recipe
+        for own in dataclasses.fields(PrismConfig):
+            if own.init and own.name not in top:
+                default = own.default_factory() if own.default_factory is not dataclasses.MISSING else own.default
+                top[own.name] = None if default is dataclasses.MISSING else default
+        _PARSER.set_defaults_with_config(**top)
+        config, shared = _PARSER.parse_args_into_dataclasses(args=words, look_for_args_file=False)
+    except (_ArgumentError, ValueError) as error:  # TRL's parser raises ValueError for words that fit nowhere
+        raise PrismError(str(error)) from None
+    for name in ("model_name_or_path", "output_dir"):
+        if getattr(config, name) is None:
+            raise PrismError(f"`{name}` is missing; give it in the recipe or as --{name}.")
+
+    config.shared = {key: value for key, value in dataclasses.asdict(shared).items() if value is not None}
+    for role in ROLES:
+        merged = {}
+        for key, value in getattr(config, role).items():
+            _check_key(str(key), _role_names(), where=f"{role}.")
+            # What the command line says for both roles is stronger than what the recipe says for one.
+            if key not in command_line:
+                merged[key] = _convert(key, value, _ROLE_PARSER, where=f"{role}.")
+        for key, words_of_key in roles[role].items():
+            try:
+                parsed = _ROLE_PARSER.parse_args_into_dataclasses(
+                    args=[f"--{key}", *words_of_key], look_for_args_file=False
+                )[0]
+            except (_ArgumentError, ValueError) as error:
+                raise PrismError(f"{error} (for `--{role}.{key}`)") from None
+            merged[key] = getattr(parsed, key)
+        setattr(config, role, merged)
+    for holder in (vars(config), config.shared, config.questioner, config.solver):
+        for key, value in holder.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise PrismError(f"`{key}` is {value}; it must be a finite number.")
+    return config
+
+
+class _ArgumentError(Exception):
+    pass
+
+
+class _Parser(TrlParser):
+    """TRL's parser; a wrong value raises instead of ending the process, and names may not be abbreviated."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> Any:
+        raise _ArgumentError(message)
+
+
+def _parser() -> _Parser:
+    return _Parser((PrismConfig, SharedSettings), prog="recipes/prism.py")
+
+
+def _role_parser() -> _Parser:
+    fields = [(name, hint, field(default=None)) for name, hint in _role_fields().items()]
+    return _Parser(dataclasses.make_dataclass("RoleArguments", fields))
+
+
+_PARSER = _parser()
+_ROLE_PARSER = _role_parser()
+
+
+def _convert(key: str, value: Any, parser: TrlParser, *, where: str = "") -> Any:
+    """A YAML value as its field's type: YAML 1.1 reads `5e-6` as text, and `1` stands for 1.0 as well."""
+    if value is None or isinstance(value, dict):
+        return value
+    action = next(action for action in parser._actions if action.dest == key)
+    if isinstance(value, list):
+        return [_convert(key, item, parser, where=where) for item in value]
+    wanted = action.type
+    if wanted in (int, float) and isinstance(value, bool):
+        raise PrismError(f"`{where}{key}` is {value}; it must be a number.")
+    try:
+        if wanted is not None and (isinstance(value, str) or wanted is float):
+            value = wanted(value)
+    except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+        raise PrismError(f"`{where}{key}` is {value!r}, which does not fit: {error}.") from error
+    if wanted is int and not isinstance(value, int):
+        raise PrismError(f"`{where}{key}` is {value!r}; it must be a whole number.")
+    if action.choices is not None and value not in action.choices:
+        raise PrismError(f"`{where}{key}` is {value!r}; it must be one of {', '.join(map(str, action.choices))}.")
+    return value
