@@ -70,14 +70,13 @@ class RoleSettings:
 
 @dataclass
 class PrismConfig:
-    r"""The loop's own settings. TRL's `GRPOConfig` fields stand beside them, shared or per role.
+    """The loop's own settings. TRL's `GRPOConfig` fields stand beside them, shared or per role.
+
+    Every field states its meaning in its `help`, which `recipes/prism.py --help` prints. The two that have no default:
 
     Parameters:
         model_name_or_path (`str`): Base model that both roles start from; Hub id or local folder.
         output_dir (`str`): Folder of the run. It must not exist yet.
-        seed (`int`, *optional*, defaults to `42`): Seed of everything random.
-        num_rounds (`int`, *optional*, defaults to `4`): Rounds of Questioner, pool, curation and Solver.
-        questioner, solver (`dict`, *optional*): Settings of one role, over the shared ones.
     """
 
     model_name_or_path: str = field(metadata={"help": "Base model that both roles start from: Hub id or folder."})

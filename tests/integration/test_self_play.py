@@ -169,16 +169,16 @@ def test_the_other_rewards_run_in_the_same_recipe(small, reward):
 
 
 def test_a_continued_questioner_starts_from_the_last_one(small, monkeypatch):
-    from trl_prism.self_play import SelfPlay
+    from trl_prism.parts import Parts
 
     starts = []
-    original = SelfPlay._train
+    original = Parts.train
 
-    def noted(self, trainer_class, role, number, *, start, **kwargs):
+    def noted(self, trainer_class, role, number, folder, *, start, **kwargs):
         starts.append((role, number, Path(start).parts[-2:]))
-        return original(self, trainer_class, role, number, start=start, **kwargs)
+        return original(self, trainer_class, role, number, folder, start=start, **kwargs)
 
-    monkeypatch.setattr(SelfPlay, "_train", noted)
+    monkeypatch.setattr(Parts, "train", noted)
     play(small(num_rounds=2, questioner_init="questioner"))
     assert starts[2] == ("questioner", 2, ("round-01", "questioner"))
     assert starts[3] == ("solver", 2, ("round-01", "solver"))

@@ -39,3 +39,12 @@ def test_imports_go_downwards(file):
 def test_no_file_is_long():
     lengths = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
     assert {name: n for name, n in lengths.items() if n > 400} == {}
+
+
+def test_public_names():
+    code = (
+        "import sys, trl_prism; trl_prism.vote; trl_prism.VisitMemory; assert 'torch' not in sys.modules\n"
+        "for name in trl_prism.__all__: assert getattr(trl_prism, name) is not None, name\n"
+        "assert not hasattr(trl_prism, 'nothing')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,158 @@
+"""What the loop's stages are made of: everything that lasts over all rounds, and what is built anew for each stage."""
+
+import gc
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from transformers.trainer_callback import ProgressCallback
+
+from trl_prism.config import PrismConfig, mapping
+from trl_prism.console import PhaseProgress
+from trl_prism.core.coverage import VisitMemory
+from trl_prism.core.partition import Partition, fingerprint
+from trl_prism.domains.base import Domain
+from trl_prism.errors import PrismError
+from trl_prism.ports.embedders import build_embedder
+from trl_prism.ports.ranks import num_ranks
+from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler, load_frozen
+from trl_prism.questions import PlausibilityGate, QuestionJudge
+
+
+class Parts:
+    """The parts of a run, from its configuration and its domain.
+
+    Attributes:
+        tokenizer: The base model's tokenizer, for both roles.
+        problems (`list[Problem]`): Held-out problems.
+        embedder ([`~trl_prism.ports.embedders.Embedder`]): Frozen.
+        partition ([`~trl_prism.core.partition.Partition`]): Fitted once, frozen.
+        memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits, over all rounds.
+        plausibility ([`~trl_prism.questions.PlausibilityGate`], *optional*): The validity gate.
+    """
+
+    def __init__(self, config: PrismConfig, domain: Domain):
+        self.config = config
+        self.domain = domain
+        self.tokenizer = AutoTokenizer.from_pretrained(
+            config.model_name_or_path,
+            revision=config.model_revision,
+            trust_remote_code=config.trust_remote_code,
+            padding_side="left",
+        )
+        self.problems = self.domain.held_out_problems()[: config.max_eval_problems]
+        reference = self.domain.reference_questions()
+        self.embedder = build_embedder(
+            config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)
+        )
+        if config.partition_path:
+            self.partition = Partition.load(config.partition_path)
+            self.partition.check_embedder(self.embedder.fingerprint)
+        else:
+            self.partition = Partition.fit(
+                self.embedder.embed(reference),
+                config.num_clusters,
+                embedder=self.embedder.fingerprint,
+                corpus_hash=fingerprint(reference),
+                seed=config.seed,
+            )
+        self.memory = VisitMemory(self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update)
+        self.plausibility: PlausibilityGate | None = None
+        if config.min_question_logprob_quantile is not None:
+            self.plausibility = self._calibrate(config.min_question_logprob_quantile)
+
+    def train(
+        self, trainer_class: type, role: str, number: int, folder: str, *, start: str, rows: list[dict], **kwargs: Any
+    ) -> None:
+        """One phase of one role: from the weights at `start` to a folder that loads like any model."""
+        config = self.config
+        args = config.role_config(role, output_dir=folder, seed=self.seed(number, role), num_ranks=num_ranks())
+        args.disable_tqdm = True  # our bar carries the phase's name
+        reference = start if config.kl_reference == "phase_start" else config.model_name_or_path
+        trainer = trainer_class(
+            model=AutoModelForCausalLM.from_pretrained(start, **self._model_kwargs(start)),
+            args=args,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=self.tokenizer,
+            reference_path=reference,
+            reward_funcs=load_functions(config.role_settings(role).get("reward_funcs")),
+            **kwargs,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(PhaseProgress(f"round {number}: {role.capitalize()}"))
+        trainer.train()
+        trainer.save_model(folder)
+        trainer.save_state()
+        trainer.accelerator.free_memory()
+        del trainer
+        gc.collect()
+
+    def judge(self, solver: str) -> QuestionJudge:
+        return QuestionJudge(
+            domain=self.domain,
+            solver=self.sampler(solver),
+            params=self.vote_params(),
+            tokenizer=self.tokenizer,
+            max_prompt_length=self.config.max_prompt_length,
+            plausibility=self.plausibility,
+        )
+
+    def sampler(self, path: str) -> TransformersSampler:
+        model = load_frozen(path, **self._model_kwargs(path))
+        return TransformersSampler(model, self.tokenizer, batch_size=self.config.sampling_batch_size)
+
+    def vote_params(self) -> SamplingParams:
+        config = self.config
+        return SamplingParams(
+            max_tokens=config.max_answer_length or config.role_settings("solver")["max_completion_length"],
+            temperature=config.vote_temperature,
+            top_p=config.vote_top_p,
+            top_k=config.vote_top_k,
+            stop=tuple(self.domain.solver_stop),
+        )
+
+    def _calibrate(self, quantile: float) -> PlausibilityGate:
+        """The validity gate, its thresholds taken from questions that the base model writes itself."""
+        base = self.sampler(self.config.model_name_or_path)
+        prompt = self.domain.questioner_prompt()
+        [own] = base.sample(
+            [prompt],
+            num_samples=min(self.config.num_candidates, 1000),
+            params=SamplingParams(
+                max_tokens=self.config.role_settings("questioner")["max_completion_length"],
+                stop=tuple(self.domain.questioner_stop),
+            ),
+            seed=self.seed(0, "plausibility"),
+        )
+        scorer = LogprobScorer(base.model, self.tokenizer, batch_size=self.config.sampling_batch_size)
+        return PlausibilityGate.calibrate(scorer, prompt, [c.text for c in own], quantile=quantile)
+
+    def _model_kwargs(self, path: str) -> dict[str, Any]:
+        config = self.config
+        kwargs: dict[str, Any] = {"dtype": config.dtype, "trust_remote_code": config.trust_remote_code}
+        if config.attn_implementation:
+            kwargs["attn_implementation"] = config.attn_implementation
+        if path == config.model_name_or_path:
+            kwargs["revision"] = config.model_revision
+        return kwargs
+
+    def seed(self, number: int, stage: str) -> int:
+        """A seed of its own for every stage of every round."""
+        words = [self.config.seed, number, *stage.encode()]
+        return int(np.random.SeedSequence(words).generate_state(1)[0] & 0x7FFFFFFF)
+
+
+def load_functions(paths: Sequence[str] | None) -> list[Callable[..., Any]]:
+    """Functions by import path `package.module.name`, as TRL's own scripts take reward functions."""
+    functions = []
+    for path in paths or ():
+        module, _, name = path.rpartition(".")
+        try:
+            functions.append(getattr(importlib.import_module(module), name))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise PrismError(f"The reward function {path!r} cannot be imported: {error}.") from error
+    return functions
