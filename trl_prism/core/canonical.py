@@ -1,0 +1,585 @@
+r"""A canonical form for answers that can be compared without a computer algebra system.
+
+| answers | the same? | why |
+|---|---|---|
+| `0.5`, `\frac{1}{2}`, `\dfrac12`, `1/2`, `½` | yes | exact rational arithmetic |
+| `1,234`, `1{,}234`, `1234` | yes | thousands separators: groups of three digits, no space |
+| `1, 234` and `1,234` | no | with a space it is a list of two numbers |
+| `1 1/2`, `1\frac{1}{2}`, `1½`, `1.5` | yes | mixed numbers |
+| `5.3e3`, `5.3 \times 10^{3}`, `5300` | yes | scientific notation |
+| `2^{10}`, `1024`; `\sqrt{16}`, `4` | yes | integer powers and exact square roots within bounds |
+| `50\%`, `50` | yes | the percent sign is a unit |
+| `50\%`, `0.5` | no | one reading only, else 50 and 0.5 would be equal |
+| `5\text{ cm}`, `5 cm`, `5` | yes | a unit may be left out |
+| `5 cm`, `5 m` | no | but two units must agree |
+| `90^\circ`, `90 degrees`, `90` | yes | degrees are a unit |
+| `\$18.90`, `18.9` | yes | so is a currency |
+| `101_2` and `101` | no | a number base is never dropped |
+| `101_2`, `5` | yes | it is the same number |
+| `(A)`, `A`, `\text{(A)}`, `A.` | yes | choices |
+| `\text{even}`, `Even` | yes | words, case aside |
+| `listen`, `silent` | no | words are no products of letters |
+| `x = 5`, `5` | yes | one variable that is given a value |
+| `1,-2`, `-2, 1`, `\{-2,1\}`, `1 \text{ and } -2` | yes | a bare list is a set of solutions |
+| `1` and `1, 2` | no | all of a set must be there |
+| `(1,2)`, `(2,1)` | no | tuples are ordered |
+| `(1,2)`, `[1,2]`, `(1,2]` | no | brackets tell intervals apart |
+| `１２`, `12`; `（1，2）`, `(1,2)` | yes | full-width digits and punctuation |
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+
+MAX_CHARS = 2_000
+MAX_DEPTH = 40
+MAX_EXPONENT = 1_000
+MAX_BITS = 20_000
+
+# What a canonical form is made of.
+
+
+@dataclass(frozen=True)
+class Number:
+    """An exact rational number; the unit and the variable that it is given to, where there is one."""
+
+    value: Fraction
+    unit: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Text that is no formula, or a choice such as A."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Several:
+    """Several answers: `kind` is `set`, or the brackets of a tuple or interval such as `()` or `(]`."""
+
+    kind: str
+    items: tuple["Form", ...]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Anything else: equal if it is written the same, otherwise a computer algebra system must say."""
+
+    text: str
+    name: str = ""
+
+
+Form = Number | Words | Several | Formula
+
+
+def same(a: Form, b: Form, equal_formulas: Callable[[str, str], bool]) -> bool:
+    """Whether two forms are the same answer.
+
+    Args:
+        a, b (`Form`): As from [`canonical`].
+        equal_formulas (`Callable`): Decides for two formulas that are written differently, or a formula and a number.
+    """
+    if isinstance(a, Number) and isinstance(b, Number):
+        return a.value == b.value and _compatible(a.unit, b.unit) and _compatible(a.name, b.name)
+    if isinstance(a, Words) or isinstance(b, Words):
+        return a == b
+    if isinstance(a, Several) and isinstance(b, Several):
+        if a.kind != b.kind or len(a.items) != len(b.items):
+            return False
+        if a.kind != "set":
+            return all(same(x, y, equal_formulas) for x, y in zip(a.items, b.items, strict=True))
+        return _matched(a.items, b.items, equal_formulas)
+    if isinstance(a, Several) or isinstance(b, Several):
+        return False
+    if not _compatible(a.name, b.name):
+        return False
+    left, right = (form.text if isinstance(form, Formula) else _written(form.value) for form in (a, b))
+    return left == right or equal_formulas(left, right)
+
+
+def _matched(xs: Sequence[Form], ys: Sequence[Form], equal_formulas: Callable[[str, str], bool]) -> bool:
+    """Whether every x has a y of its own. Greedy is enough: what is the same as x is interchangeable."""
+    left = list(ys)
+    for x in xs:
+        found = next((i for i, y in enumerate(left) if same(x, y, equal_formulas)), None)
+        if found is None:
+            return False
+        del left[found]
+    return True
+
+
+def _differ(a: str, b: str) -> bool:
+    return False
+
+
+def _compatible(a: str, b: str) -> bool:
+    return not a or not b or a == b
+
+
+def _written(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def canonical(answer: str) -> Form:
+    """The canonical form of an answer. Never raises; linear in its length up to `MAX_CHARS`, beyond that only text."""
+    if len(answer) > MAX_CHARS:
+        return Formula("".join(answer.split()))
+    text = normalise(answer)
+    form = _form(text, depth=0)
+    return form.items[0] if isinstance(form, Several) and form.kind == "set" and len(form.items) == 1 else form
+
+
+# Text first: one spelling for what TeX, Unicode and habit spell in many ways.
+
+_VULGAR = {ord(c): " " + unicodedata.normalize("NFKC", c).replace("\u2044", "/") for c in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
+_CHARACTERS = {
+    **dict.fromkeys(map(ord, "−–—﹣‐‑"), "-"),
+    **dict.fromkeys(map(ord, "×⋅·∙"), r"\times "),
+    **dict.fromkeys(map(ord, "、，"), ", "),
+    **dict.fromkeys(map(ord, "；"), "; "),
+    **dict.fromkeys(map(ord, "。"), "."),
+    **dict.fromkeys(map(ord, "\u2061\u2062\u2063\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"), None),
+    ord("÷"): "/",
+    ord("∕"): "/",
+    ord("⁄"): "/",
+    ord("π"): r"\pi ",
+    ord("√"): r"\sqrt ",
+    ord("∞"): r"\infty ",
+    ord("°"): r"^\circ ",
+    ord("∪"): r"\cup ",
+    ord("±"): r"\pm ",
+    ord("≤"): r"\le ",
+    ord("≥"): r"\ge ",
+}
+_PLAIN = (
+    (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|textstyle|limits|quad|qquad)(?![a-zA-Z])"), " "),
+    (re.compile(r"\\[!,;:> ]|~|\\\(|\\\)|\\\[|\\\]"), " "),
+    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\\(?:cdot|ast)(?![a-zA-Z])"), r"\\times "),
+    (re.compile(r"\\div(?![a-zA-Z])"), "/"),
+    (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])"), r"\\le "),
+    (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])"), r"\\ge "),
+    (re.compile(r"\\(?:lbrace)(?![a-zA-Z])"), r"\\{"),
+    (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
+    (re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![a-zA-Z])"), "⟦°⟧"),
+    (re.compile(r"\\%|%"), "⟦%⟧"),
+    (re.compile(r"\\\$|€|£"), "⟦usd⟧"),
+    (re.compile(r"\$"), " "),
+    (re.compile(r"\{,\}"), ","),
+)
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
+
+
+def normalise(answer: str) -> str:
+    """One spelling of an answer's text. Words out of `\\text` and its relatives stand between ⟦ and ⟧."""
+    text = answer.translate(_VULGAR)
+    text = _SUPERSCRIPT.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
+    text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS)).translate(_CHARACTERS)
+    text = text.replace("⟦", "").replace("⟧", "")
+    for pattern, replacement in _PLAIN:
+        text = pattern.sub(replacement, text)
+    text = _TEXT.sub(lambda match: f"⟦{' '.join(match[1].split())}⟧", text)
+    text = " ".join(text.split())
+    # A sentence's end is not part of an answer, a decimal point without digits neither.
+    return text.removesuffix(".").strip()
+
+
+# Then structure: sets, tuples, lists, and what a single answer is.
+
+_ASSIGNED = re.compile(
+    r"([A-Za-z](?:_\{?\w+\}?)?|\\[a-z]+)\s*(?:\(\s*[a-z]\s*\))?\s*(?:=|\\in(?![a-z]))\s*(?=\S)([^=]*)"
+)
+_TUPLE_ASSIGNED = re.compile(r"\(\s*[a-zA-Z](?:\s*,\s*[a-zA-Z])+\s*\)\s*=\s*(\(.*\))")
+_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_AND = re.compile(r"\s*(?:⟦\s*(?:and|or|,)\s*⟧|\band\b|\bor\b)\s*")
+_CHOICE = re.compile(r"\(?\s*([A-Z])\s*\)?[.):]?")
+_WORD = re.compile(r"[^\W\d_]{2,}(?:[\s'-]+[^\W\d_]+)*")
+_FUNCTIONS = frozenset(
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "log",
+        "ln",
+        "exp",
+        "sqrt",
+        "pi",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "max",
+        "min",
+        "mod",
+        "gcd",
+        "lcm",
+        "det",
+    ]
+)
+_BASE = re.compile(r"([0-9A-Za-z]+)_\{?(?:⟦)?(\d{1,2}|[a-z]+)(?:⟧)?\}?")
+_BASE_NAMES = {
+    name: base
+    for base, name in enumerate(
+        [
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+        ],
+        start=2,
+    )
+}
+
+
+def _form(text: str, *, depth: int) -> Form:
+    text = text.strip()
+    if depth > MAX_DEPTH:
+        return Formula(_packed(text))
+    if match := _TUPLE_ASSIGNED.fullmatch(text):
+        return _form(match[1], depth=depth + 1)
+    if text.startswith("\\{") and text.endswith("\\}") and _closes(text[1:-2] + "}") == len(text) - 3:
+        return _several("set", _split(text[2:-2]), depth=depth)
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _closes(text) == len(text) - 1:
+        items = _split(text[1:-1])
+        if len(items) > 1:
+            return _several(text[0] + text[-1], items, depth=depth)
+    bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text) if depth == 0 else text
+    items = [part for item in _split(bare) for part in _AND.split(item) if part]
+    if len(items) > 1:
+        return _several("set", items, depth=depth)
+    return _single(bare, depth=depth)
+
+
+def _several(kind: str, items: Sequence[str], *, depth: int) -> Several:
+    forms: list[Form] = []
+    for item in items:
+        for one in _both_signs(item) if kind == "set" else [item]:
+            form = _form(one, depth=depth + 1)
+            # In a set, what is written twice is there once.
+            if kind != "set" or not any(same(form, other, _differ) for other in forms):
+                forms.append(form)
+    return Several(kind, tuple(forms))
+
+
+def _both_signs(item: str) -> list[str]:
+    return [item.replace("\\pm", sign) for sign in "+-"] if item.count("\\pm") == 1 else [item]
+
+
+def _single(text: str, *, depth: int) -> Form:
+    if "\\pm" in text and len(_both_signs(text)) == 2:
+        return _several("set", [text], depth=depth)
+    if match := _ASSIGNED.fullmatch(text):
+        inner = _form(match[2], depth=depth + 1)
+        if isinstance(inner, Number | Formula) and not inner.name:
+            return replace(inner, name=match[1])
+        return inner
+    if match := _CHOICE.fullmatch(text.replace("⟦", "").replace("⟧", "")):
+        return Words(match[1])
+    words = " ".join(text.replace("⟦", " ").replace("⟧", " ").split())
+    if ("⟦" in text or "\\" not in text) and _WORD.fullmatch(words) and words.casefold() not in _FUNCTIONS:
+        return Words(words.casefold())
+    if match := _BASE.fullmatch(text.replace(" ", "")):
+        whole = _in_base(match[1], match[2])
+        if whole is not None:
+            return Number(Fraction(whole))
+    value_text, unit = _without_unit(text)
+    value = rational(value_text)
+    if value is not None:
+        return Number(value, unit)
+    return Formula(_packed(text))
+
+
+def _in_base(digits: str, base_text: str) -> int | None:
+    base = _BASE_NAMES.get(base_text) or (int(base_text) if base_text.isdigit() else 0)
+    if not 2 <= base <= 36:
+        return None
+    try:
+        return int(digits, base)
+    except ValueError:
+        return None
+
+
+_UNITS = {
+    "°": "°", "degree": "°", "deg": "°", "%": "%", "percent": "%", "$": "$", "dollar": "$", "usd": "$",
+    "cent": "cent", "mm": "mm", "millimeter": "mm", "millimetre": "mm", "cm": "cm", "centimeter": "cm",
+    "centimetre": "cm", "m": "m", "meter": "m", "metre": "m", "km": "km", "kilometer": "km", "kilometre": "km",
+    "inch": "inch", "inche": "inch", "in": "inch", "foot": "foot", "feet": "foot", "ft": "foot", "mile": "mile",
+    "g": "g", "gram": "g", "kg": "kg", "kilogram": "kg", "pound": "pound", "lb": "pound", "s": "s", "sec": "s",
+    "second": "s", "min": "minute", "minute": "minute", "h": "hour", "hr": "hour", "hour": "hour", "day": "day",
+    "week": "week", "month": "month", "year": "year", "unit": "", "mph": "mph", "liter": "liter", "litre": "liter",
+}  # fmt: skip
+_UNIT_POWER = re.compile(r"\s*\^\s*\{?\s*(-?\d)\s*\}?$")
+_TRAILING_TEXT = re.compile(r"\s*⟦([^⟦⟧]*)⟧$")
+_TRAILING_WORD = re.compile(r"(?<=[\d})])\s+([A-Za-z]{2,}(?:\s+[A-Za-z]{2,}){0,3})$|(?<=\d)(cm|mm|km|kg|mph)$")
+
+
+def _without_unit(text: str) -> tuple[str, str]:
+    """The text before the unit, and the unit's canonical name."""
+    head, power = text, ""
+    if match := _UNIT_POWER.search(text):
+        before = text[: match.start()].rstrip()
+        if before.endswith("⟧") or _TRAILING_WORD.search(before):
+            head, power = before, match[1]
+    if head.startswith("⟦usd⟧"):
+        return head.removeprefix("⟦usd⟧").strip(), "$"
+    names: list[str] = []
+    while match := _TRAILING_TEXT.search(head) or _TRAILING_WORD.search(head):
+        names.insert(0, next(group for group in match.groups() if group is not None))
+        head = head[: match.start()].rstrip()
+    if not names:
+        return text, ""
+    return head, _unit(" ".join(names), power)
+
+
+def _unit(name: str, power: str) -> str:
+    words = name.strip().strip(".").casefold().split()
+    if words and words[0] in ("square", "sq", "cubic"):
+        power = {"square": "2", "sq": "2", "cubic": "3"}[words.pop(0)]
+    singular = [word if word in _UNITS or len(word) < 4 else word.removesuffix("s") for word in words]
+    known = " ".join(_UNITS.get(word, word) for word in singular).strip()
+    return f"{known}^{power}" if known and power else known
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas and semicolons that stand in no brackets."""
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(text):
+        if character in "([{⟦":
+            depth += 1
+        elif character in ")]}⟧":
+            depth -= 1
+        elif character in ",;" and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part] or [""]
+
+
+def _closes(text: str) -> int:
+    """Where the bracket that opens the text is closed; -1 if it is not. Round and square close each other."""
+    depth = 0
+    for i, character in enumerate(text):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+            if depth == 0:
+                return i
+    return -1
+
+
+def _packed(text: str) -> str:
+    """A formula without what does not change it: spaces, except those that end a command, and braces around all."""
+    text = re.sub(r"(\\[a-zA-Z]+)\s+(?![a-zA-Z])", r"\1", text)
+    text = re.sub(r"(?<!\\)\s+", "", re.sub(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])", "\\1\x00", text)).replace("\x00", " ")
+    text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\frac(\d)\{", r"\\frac{\1}{", text)
+    text = re.sub(r"\\frac(\{\w+\})(\w)", r"\\frac\1{\2}", text)
+    text = re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
+    while text.startswith("{") and text.endswith("}") and _closes(text) == len(text) - 1:
+        text = text[1:-1]
+    return text.replace("⟦", "").replace("⟧", "")
+
+
+# Last, exact arithmetic.
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<command>\\(?:frac|times|sqrt))"
+    r"|(?P<mark>[-+*/^(){}\[\]]))"
+)
+_MIXED = re.compile(r"([+-]?)\s*(\d+)\s*(?:\s(\d+)\s*/\s*(\d+)|\\frac\s*(?:\{(\d+)\}|(\d))\s*(?:\{(\d+)\}|(\d)))")
+
+
+class _Undecided(Exception):  # noqa: N818
+    pass
+
+
+def rational(text: str) -> Fraction | None:
+    r"""The exact value of a text that holds nothing but numbers and arithmetic, else `None`.
+
+    Example:
+
+    ```python
+    >>> rational(r"\frac{1}{2}"), rational("1 1/2"), rational("5.3e3"), rational(r"2\pi")
+    (Fraction(1, 2), Fraction(3, 2), Fraction(5300, 1), None)
+
+    ```
+    """
+    if match := _MIXED.fullmatch(text.strip()):
+        sign, whole, *rest = match.groups()
+        top, bottom = (int(group) for group in rest if group is not None)
+        if 0 < top < bottom:
+            value = int(whole) + Fraction(top, bottom)
+            return -value if sign == "-" else value
+        if "\\frac" not in text or bottom == 0:
+            return None
+    try:
+        reader = _Reader(text)
+        value = reader.sum(0)
+        return value if reader.at_end() else None
+    except (_Undecided, ZeroDivisionError):
+        return None
+
+
+class _Reader:
+    """Recursive descent over `sum: product ((+|-) product)*`, with bounds on depth and on the size of every value."""
+
+    def __init__(self, text: str):
+        self.tokens: list[tuple[str, str]] = []
+        position = 0
+        text = text.strip()
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise _Undecided
+            kind = match.lastgroup or ""
+            self.tokens.append((kind, match[kind]))
+            position = match.end()
+        self.position = 0
+
+    def at_end(self) -> bool:
+        return self.position == len(self.tokens)
+
+    def peek(self) -> str:
+        return "" if self.at_end() else self.tokens[self.position][1]
+
+    def take(self) -> str:
+        if self.at_end():
+            raise _Undecided
+        self.position += 1
+        return self.tokens[self.position - 1][1]
+
+    def expect(self, mark: str) -> None:
+        if self.take() != mark:
+            raise _Undecided
+
+    def sum(self, depth: int) -> Fraction:
+        if depth > MAX_DEPTH:
+            raise _Undecided
+        value = self.product(depth)
+        while self.peek() in ("+", "-"):
+            sign = self.take()
+            value = _bounded(value + self.product(depth) * (1 if sign == "+" else -1))
+        return value
+
+    def product(self, depth: int) -> Fraction:
+        value = self.signed(depth)
+        while self.peek() in ("*", "/", "\\times", "(", "\\sqrt"):
+            mark = self.peek()
+            if mark in ("(", "\\sqrt"):  # 2(3), 3\sqrt{4}
+                value = _bounded(value * self.power(depth))
+                continue
+            self.take()
+            factor = self.signed(depth)
+            value = _bounded(value / factor if mark == "/" else value * factor)
+        return value
+
+    def signed(self, depth: int) -> Fraction:
+        sign = 1
+        while self.peek() in ("+", "-"):
+            sign = -sign if self.take() == "-" else sign
+        return sign * self.power(depth)
+
+    def power(self, depth: int) -> Fraction:
+        base = self.atom(depth + 1)
+        if self.peek() != "^":
+            return base
+        self.take()
+        exponent = self.group(depth + 1) if self.peek() == "{" else self.signed_digit()
+        if exponent.denominator != 1 or abs(exponent) > MAX_EXPONENT or self.peek() == "^":
+            raise _Undecided
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if size * abs(int(exponent)) > MAX_BITS:
+            raise _Undecided
+        return base ** int(exponent)
+
+    def signed_digit(self) -> Fraction:
+        """TeX's exponent without braces: one digit. `2^10` is how people write 2^{10}, so all digits are taken."""
+        sign = -1 if self.peek() == "-" and self.take() else 1
+        token = self.take()
+        if not token.isdigit():
+            raise _Undecided
+        return Fraction(sign * int(token))
+
+    def group(self, depth: int) -> Fraction:
+        self.expect("{")
+        value = self.sum(depth + 1)
+        self.expect("}")
+        return value
+
+    def argument(self, depth: int) -> Fraction:
+        """A command's argument: a group, or as in TeX one digit."""
+        if self.peek() == "{":
+            return self.group(depth)
+        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
+        if kind != "number" or not token.isdigit():
+            raise _Undecided
+        if len(token) == 1:
+            self.position += 1
+        else:
+            self.tokens[self.position] = (kind, token[1:])
+        return Fraction(int(token[0]))
+
+    def atom(self, depth: int) -> Fraction:
+        if depth > MAX_DEPTH:
+            raise _Undecided
+        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
+        if kind == "number":
+            self.position += 1
+            return _number(token)
+        if token == "\\frac":
+            self.position += 1
+            top = self.argument(depth)
+            return _bounded(top / self.argument(depth))
+        if token == "\\sqrt":
+            self.position += 1
+            return _root(self.argument(depth))
+        if token in ("(", "{", "["):
+            self.position += 1
+            value = self.sum(depth + 1)
+            self.expect({"(": ")", "{": "}", "[": "]"}[token])
+            return value
+        raise _Undecided
+
+
+def _number(token: str) -> Fraction:
+    mantissa, _, exponent = token.lower().partition("e")
+    if exponent and abs(int(exponent)) > MAX_EXPONENT:
+        raise _Undecided
+    return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+
+
+def _root(value: Fraction) -> Fraction:
+    if value < 0:
+        raise _Undecided
+    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    if top * top != value.numerator or bottom * bottom != value.denominator:
+        raise _Undecided
+    return Fraction(top, bottom)
+
+
+def _bounded(value: Fraction) -> Fraction:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        raise _Undecided
+    return value
