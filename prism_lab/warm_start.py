@@ -3,8 +3,9 @@
     python -m prism_lab.warm_start --seed 0 --output_dir prism_lab/weights/0
 
 The data are clean: every answer is right. Most of the training shows answers written out step by step, so that the
-model learns to calculate; its last part shows most of them given at once, as most answers in a real corpus are. What
-comes out can reason but seldom starts to: its greedy answer is the immediate one, and its votes know better.
+model learns to calculate. Its last part shows the frequent skills written out, and most answers of the others given at
+once. What comes out can reason everywhere but seldom starts to outside of what it is used to: there its greedy answer
+is the immediate one, and its votes know better.
 """
 
 import argparse
@@ -16,13 +17,14 @@ from torch.utils.data import IterableDataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 from prism_lab.model import ANSWER, EOS, QUESTION, build_model, build_tokenizer
-from prism_lab.skills import ask, write_answer
+from prism_lab.skills import NUM_KNOWN, SKILLS, ask, write_answer
 
 
 BATCH_SIZE = 48
 NUM_STEPS = 3200
 FRAC_QUESTIONS = 0.2
-FRAC_WRITTEN_OUT = (0.6, 0.35)  # in the first three quarters, in the last one
+# How many answers are written out: in the first three quarters, and in the last one of known and of other skills.
+FRAC_WRITTEN_OUT, FRAC_KNOWN, FRAC_OTHER = 0.6, 0.97, 0.35
 
 
 class Documents(IterableDataset):
@@ -36,11 +38,13 @@ class Documents(IterableDataset):
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
         rng = Random(f"warm start {self.seed}")
         for i in range(self.num_documents):
-            problem = ask(rng)
             if rng.random() < FRAC_QUESTIONS:
-                yield self._document(QUESTION, f"{problem.question} {EOS}")
+                yield self._document(QUESTION, f"{ask(rng).question} {EOS}")
             else:
-                frac = FRAC_WRITTEN_OUT[0] if i < 0.75 * self.num_documents else FRAC_WRITTEN_OUT[1]
+                problem = ask(rng, rng.choice(SKILLS))
+                frac = FRAC_WRITTEN_OUT
+                if i >= 0.75 * self.num_documents:
+                    frac = FRAC_KNOWN if problem.skill in SKILLS[:NUM_KNOWN] else FRAC_OTHER
                 answer = write_answer(problem, written_out=rng.random() < frac)
                 yield self._document(f"{problem.question} {ANSWER}", f"{answer} {EOS}")
 

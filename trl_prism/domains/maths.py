@@ -198,9 +198,14 @@ def last_boxed(completion: str) -> str | None:
 @lru_cache(maxsize=100_000)
 def _same_value(a: str, b: str) -> bool:
     """Whether Math-Verify takes `b` for the gold answer `a` or the other way round."""
-    from math_verify import parse, verify
+    from math_verify import LatexExtractionConfig, parse, verify
 
-    left, right = parse(f"\\boxed{{{a}}}"), parse(f"\\boxed{{{b}}}")
+    # LaTeX only: Math-Verify's reader for plain expressions hands the text to sympy's `parse_expr`, which evaluates it
+    # as Python. And no fallback to comparing strings, which would make any two equal pieces of text an answer.
+    left, right = (
+        parse(f"\\boxed{{{text}}}", extraction_config=[LatexExtractionConfig()], fallback_mode="no_fallback")
+        for text in (a, b)
+    )
     if not left or not right:
         return False
     return bool(verify(left, right) or verify(right, left))

@@ -1,0 +1,208 @@
+"""Math-Verify in processes that can be killed: whatever a formula does, it costs that pair only.
+
+A pool library would run functions of this process in children of it. Here the children are programs of their own,
+started anew with nothing of the trainer in them: no fork of a process with CUDA and threads, no import of the user's
+main module, no token in the environment. They die with this process (`verify_worker.confine`), also by `kill -9`.
+"""
+
+import atexit
+import json
+import os
+import queue
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from trl_prism.core.guards import refused
+
+
+class WorkerFailed(Exception):  # noqa: N818
+    """A worker gave no verdict; the message is the cause."""
+
+
+class Verifier:
+    """Decides whether two formulas are equal, by Math-Verify in both directions.
+
+    A pair that takes too long, takes too much memory, kills its worker or raises anything counts as not equal. It is
+    counted by cause and never raises. Usable from several threads; after a fork the child starts workers of its own.
+
+    Args:
+        num_workers (`int`, *optional*): Most worker processes. By default the rank's share of the cores, 8 at most.
+        timeout (`float`, *optional*, defaults to `2.0`): Seconds of wall time for one pair.
+        memory (`int`, *optional*, defaults to `1024`): Megabytes of address space for one worker.
+        recycle (`int`, *optional*, defaults to `2000`): Pairs after which a worker is replaced, since sympy's caches
+            only grow.
+
+    Attributes:
+        causes (`Counter`): How many pairs were refused or failed, by cause.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_workers: int | None = None,
+        timeout: float = 2.0,
+        memory: int = 1024,
+        recycle: int = 2000,
+    ):
+        self.num_workers = num_workers or default_num_workers()
+        self.timeout = timeout
+        self.memory = memory
+        self.recycle = recycle
+        self.causes: Counter[str] = Counter()
+        self._reset()
+        atexit.register(self.close)
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._cache: dict[tuple[str, str], bool] = {}
+        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        for _ in range(self.num_workers):
+            self._idle.put(None)  # a place for a worker that is started when it is needed
+        # A worker dies with the thread that started it, so one thread that lives on starts them all.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="verifier-starter")
+        self._askers = ThreadPoolExecutor(self.num_workers, thread_name_prefix="verifier")
+
+    def equal(self, a: str, b: str) -> bool:
+        """Whether the two formulas are equal. Symmetric; never raises."""
+        if os.getpid() != self._pid:
+            self._reset()
+        if a == b:
+            return True
+        pair = (min(a, b), max(a, b))
+        known = self._cache.get(pair)
+        if known is not None:
+            return known
+        cause = refused(a) or refused(b)
+        if cause:
+            return self._note(pair, False, cause)
+        worker = self._idle.get()
+        try:
+            if worker is None or worker.count >= self.recycle or worker.process.poll() is not None:
+                if worker is not None:
+                    worker.stop()
+                worker = self._starter.submit(_Worker, self.memory).result()
+            result = worker.ask(pair, self.timeout)
+        except WorkerFailed as error:
+            if worker is not None:
+                worker.stop()
+            worker = None
+            return self._note(pair, False, str(error))
+        finally:
+            self._idle.put(worker)
+        return self._note(pair, result is True, None if isinstance(result, bool) else "error")
+
+    def equal_many(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """Verdicts of many pairs, on all workers at once."""
+        if os.getpid() != self._pid:
+            self._reset()
+        distinct = list(dict.fromkeys((min(pair), max(pair)) for pair in pairs))
+        list(self._askers.map(lambda pair: self.equal(*pair), distinct))
+        return [self.equal(*pair) for pair in pairs]
+
+    def _note(self, pair: tuple[str, str], result: bool, cause: str | None) -> bool:
+        with self._lock:
+            if len(self._cache) >= 200_000:
+                self._cache.clear()
+            self._cache[pair] = result
+            if cause:
+                self.causes[cause] += 1
+        return result
+
+    def close(self) -> None:
+        """Ends all idle workers. A later question starts new ones."""
+        if os.getpid() != self._pid:
+            return
+        workers = []
+        while True:
+            try:
+                workers.append(self._idle.get_nowait())
+            except queue.Empty:
+                break
+        for worker in workers:
+            if worker is not None:
+                worker.stop()
+            self._idle.put(None)
+
+
+class _Worker:
+    """One worker process and the pipes to it."""
+
+    def __init__(self, memory: int, *, start_timeout: float = 60.0):
+        environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trl_prism.ports.verify_worker", str(memory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**environment, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
+        )
+        self.count = 0
+        self._rest = b""
+        try:
+            self._read(start_timeout)
+        except WorkerFailed:
+            self.stop()
+            raise WorkerFailed("start") from None
+
+    def ask(self, pair: tuple[str, str], timeout: float) -> object:
+        self.count += 1
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(pair).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise WorkerFailed("died") from None
+        return json.loads(self._read(timeout))
+
+    def _read(self, timeout: float) -> bytes:
+        """One line of the worker, or [`WorkerFailed`] with the cause."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._rest:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise WorkerFailed("timeout")
+                chunk = os.read(self.process.stdout.fileno(), 65536)
+                if not chunk:
+                    code = self.process.wait()
+                    raise WorkerFailed("memory" if code == 3 else "died")
+                self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:  # what was still to be flushed has no reader any more
+                    continue
+
+
+def default_num_workers() -> int:
+    """This rank's share of the cores that the process may use, between 1 and 8."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(8, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
+
+
+_shared: Verifier | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_verifier() -> Verifier:
+    """The process's own verifier, with default limits."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = Verifier()
+        return _shared
