@@ -14,7 +14,9 @@ _HOME = {
     "Partition": "core.partition",
     "VisitMemory": "core.coverage",
     "Vote": "core.answers",
-    "vote": "core.answers",
+    "equivalent": "answers",
+    "extract_answer": "core.extraction",
+    "vote": "answers",
     "Domain": "domains",
     "load_domain": "domains",
     "PrismConfig": "config",
@@ -42,6 +44,8 @@ __all__ = [
     "Vote",
     "__version__",
     "config_from_mapping",
+    "equivalent",
+    "extract_answer",
     "load_domain",
     "parse_config",
     "play",
@@ -49,10 +53,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from trl_prism.answers import equivalent, vote
     from trl_prism.config import PrismConfig
-    from trl_prism.core.answers import Vote, vote
+    from trl_prism.core.answers import Vote
     from trl_prism.core.coverage import VisitMemory
     from trl_prism.core.curriculum import Candidate
+    from trl_prism.core.extraction import extract_answer
     from trl_prism.core.partition import Partition
     from trl_prism.domains import Domain, load_domain
     from trl_prism.errors import PrismError

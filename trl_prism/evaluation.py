@@ -55,10 +55,10 @@ def evaluate_solver(
         return SolverScores(float(right.mean()), None, None, None, per_kind)
 
     sampled = sampler.sample(prompts, num_samples=num_samples, params=params, seed=seed, on_progress=on_progress)
+    votes = domain.vote_all([[domain.extract_answer(completion.text) for completion in row] for row in sampled])
     means, majorities, truncated = [], [], []
-    for completions, problem in zip(sampled, problems, strict=True):
+    for completions, problem, answer in zip(sampled, problems, [vote.answer for vote in votes], strict=True):
         means.append(np.mean([is_right(domain, completion, problem) for completion in completions]))
-        answer = domain.vote([domain.extract_answer(completion.text) for completion in completions]).answer
         majorities.append(answer is not None and domain.equivalent(problem.answer, answer))
         truncated.append(np.mean([completion.truncated for completion in completions]))
     return SolverScores(

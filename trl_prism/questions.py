@@ -96,8 +96,10 @@ class QuestionJudge:
             seed=seed,
             on_progress=on_progress,
         )
-        for candidate, samples in zip(asked, answers, strict=True):
-            result = self.domain.vote([self.domain.extract_answer(sample.text) for sample in samples])
+        votes = self.domain.vote_all(
+            [[self.domain.extract_answer(sample.text) for sample in samples] for samples in answers]
+        )
+        for candidate, result in zip(asked, votes, strict=True):
             candidate.answer = result.answer
             candidate.agreement = result.agreement
             candidate.margin = result.margin

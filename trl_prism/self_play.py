@@ -219,6 +219,7 @@ class SelfPlay:
             "questioner/mean_agreement": _mean(seen["mean_agreement"]) if seen else _mean(asked),
             **label_accuracy(kept, self.domain),
             **self._evaluate(number, solver),
+            **self.domain.diagnostics(),
             "seconds": round(time.monotonic() - started, 1),
         }
         self.rows.append(row)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trl_prism.core import canonical as module
-from trl_prism.core.canonical import Number, canonical, rational, same
+from trl_prism.core.arithmetic import rational
+from trl_prism.core.canonical import Number, canonical, same
 
 
 def never(a, b):

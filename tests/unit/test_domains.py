@@ -7,7 +7,7 @@ from prism_lab import skills
 from prism_lab.domain import Lab
 from prism_lab.model import build_tokenizer
 from trl_prism.domains import MalformedQuestion, load_domain
-from trl_prism.domains.maths import EXAMPLE_PROBLEMS, QUESTIONER_INSTRUCTION, Maths, last_boxed
+from trl_prism.domains.maths import EXAMPLE_PROBLEMS, QUESTIONER_INSTRUCTION, Maths
 from trl_prism.errors import PrismError
 
 
@@ -64,14 +64,14 @@ def test_malformed_questions_in_plain_text(completion, reason):
     ],
 )
 def test_boxes(completion, answer):
-    assert last_boxed(completion) == answer
+    assert Maths().extract_answer(completion) == answer
 
 
 def test_answers_that_mean_the_same():
     maths = Maths()
     assert maths.equivalent("0.5", r"\frac{1}{2}") and maths.equivalent(r"\frac{1}{2}", "0.5")
     assert not maths.equivalent("3", "4")
-    v = maths.vote(["0.5", r"\frac{1}{2}", "3", None])
+    [v] = maths.vote_all([["0.5", r"\frac{1}{2}", "3", None]])
     assert (v.answer, v.agreement) == ("0.5", 0.5)
 
 

@@ -27,18 +27,16 @@ r"""A canonical form for answers that can be compared without a computer algebra
 | `１２`, `12`; `（1，2）`, `(1,2)` | yes | full-width digits and punctuation |
 """
 
-import math
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from trl_prism.core.arithmetic import MAX_DEPTH, rational
+from trl_prism.core.spelling import closes, normalise, packed
+
 
 MAX_CHARS = 2_000
-MAX_DEPTH = 40
-MAX_EXPONENT = 1_000
-MAX_BITS = 20_000
 
 # What a canonical form is made of.
 
@@ -135,62 +133,6 @@ def canonical(answer: str) -> Form:
     return form.items[0] if isinstance(form, Several) and form.kind == "set" and len(form.items) == 1 else form
 
 
-# Text first: one spelling for what TeX, Unicode and habit spell in many ways.
-
-_VULGAR = {ord(c): " " + unicodedata.normalize("NFKC", c).replace("\u2044", "/") for c in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
-_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
-_CHARACTERS = {
-    **dict.fromkeys(map(ord, "−–—﹣‐‑"), "-"),
-    **dict.fromkeys(map(ord, "×⋅·∙"), r"\times "),
-    **dict.fromkeys(map(ord, "、，"), ", "),
-    **dict.fromkeys(map(ord, "；"), "; "),
-    **dict.fromkeys(map(ord, "。"), "."),
-    **dict.fromkeys(map(ord, "\u2061\u2062\u2063\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"), None),
-    ord("÷"): "/",
-    ord("∕"): "/",
-    ord("⁄"): "/",
-    ord("π"): r"\pi ",
-    ord("√"): r"\sqrt ",
-    ord("∞"): r"\infty ",
-    ord("°"): r"^\circ ",
-    ord("∪"): r"\cup ",
-    ord("±"): r"\pm ",
-    ord("≤"): r"\le ",
-    ord("≥"): r"\ge ",
-}
-_PLAIN = (
-    (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|textstyle|limits|quad|qquad)(?![a-zA-Z])"), " "),
-    (re.compile(r"\\[!,;:> ]|~|\\\(|\\\)|\\\[|\\\]"), " "),
-    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
-    (re.compile(r"\\(?:cdot|ast)(?![a-zA-Z])"), r"\\times "),
-    (re.compile(r"\\div(?![a-zA-Z])"), "/"),
-    (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])"), r"\\le "),
-    (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])"), r"\\ge "),
-    (re.compile(r"\\(?:lbrace)(?![a-zA-Z])"), r"\\{"),
-    (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
-    (re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![a-zA-Z])"), "⟦°⟧"),
-    (re.compile(r"\\%|%"), "⟦%⟧"),
-    (re.compile(r"\\\$|€|£"), "⟦usd⟧"),
-    (re.compile(r"\$"), " "),
-    (re.compile(r"\{,\}"), ","),
-)
-_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
-
-
-def normalise(answer: str) -> str:
-    """One spelling of an answer's text. Words out of `\\text` and its relatives stand between ⟦ and ⟧."""
-    text = answer.translate(_VULGAR)
-    text = _SUPERSCRIPT.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
-    text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS)).translate(_CHARACTERS)
-    text = text.replace("⟦", "").replace("⟧", "")
-    for pattern, replacement in _PLAIN:
-        text = pattern.sub(replacement, text)
-    text = _TEXT.sub(lambda match: f"⟦{' '.join(match[1].split())}⟧", text)
-    text = " ".join(text.split())
-    # A sentence's end is not part of an answer, a decimal point without digits neither.
-    return text.removesuffix(".").strip()
-
-
 # Then structure: sets, tuples, lists, and what a single answer is.
 
 _ASSIGNED = re.compile(
@@ -254,12 +196,12 @@ _BASE_NAMES = {
 def _form(text: str, *, depth: int) -> Form:
     text = text.strip()
     if depth > MAX_DEPTH:
-        return Formula(_packed(text))
+        return Formula(packed(text))
     if match := _TUPLE_ASSIGNED.fullmatch(text):
         return _form(match[1], depth=depth + 1)
-    if text.startswith("\\{") and text.endswith("\\}") and _closes(text[1:-2] + "}") == len(text) - 3:
+    if text.startswith("\\{") and text.endswith("\\}") and closes(text[1:-2] + "}") == len(text) - 3:
         return _several("set", _split(text[2:-2]), depth=depth)
-    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _closes(text) == len(text) - 1:
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and closes(text) == len(text) - 1:
         items = _split(text[1:-1])
         if len(items) > 1:
             return _several(text[0] + text[-1], items, depth=depth)
@@ -306,7 +248,7 @@ def _single(text: str, *, depth: int) -> Form:
     value = rational(value_text)
     if value is not None:
         return Number(value, unit)
-    return Formula(_packed(text))
+    return Formula(packed(text))
 
 
 def _in_base(digits: str, base_text: str) -> int | None:
@@ -373,213 +315,3 @@ def _split(text: str) -> list[str]:
             start = i + 1
     parts.append(text[start:].strip())
     return [part for part in parts if part] or [""]
-
-
-def _closes(text: str) -> int:
-    """Where the bracket that opens the text is closed; -1 if it is not. Round and square close each other."""
-    depth = 0
-    for i, character in enumerate(text):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-            if depth == 0:
-                return i
-    return -1
-
-
-def _packed(text: str) -> str:
-    """A formula without what does not change it: spaces, except those that end a command, and braces around all."""
-    text = re.sub(r"(\\[a-zA-Z]+)\s+(?![a-zA-Z])", r"\1", text)
-    text = re.sub(r"(?<!\\)\s+", "", re.sub(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])", "\\1\x00", text)).replace("\x00", " ")
-    text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text)
-    text = re.sub(r"\\frac(\d)\{", r"\\frac{\1}{", text)
-    text = re.sub(r"\\frac(\{\w+\})(\w)", r"\\frac\1{\2}", text)
-    text = re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
-    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
-    while text.startswith("{") and text.endswith("}") and _closes(text) == len(text) - 1:
-        text = text[1:-1]
-    return text.replace("⟦", "").replace("⟧", "")
-
-
-# Last, exact arithmetic.
-
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<command>\\(?:frac|times|sqrt))"
-    r"|(?P<mark>[-+*/^(){}\[\]]))"
-)
-_MIXED = re.compile(r"([+-]?)\s*(\d+)\s*(?:\s(\d+)\s*/\s*(\d+)|\\frac\s*(?:\{(\d+)\}|(\d))\s*(?:\{(\d+)\}|(\d)))")
-
-
-class _Undecided(Exception):  # noqa: N818
-    pass
-
-
-def rational(text: str) -> Fraction | None:
-    r"""The exact value of a text that holds nothing but numbers and arithmetic, else `None`.
-
-    Example:
-
-    ```python
-    >>> rational(r"\frac{1}{2}"), rational("1 1/2"), rational("5.3e3"), rational(r"2\pi")
-    (Fraction(1, 2), Fraction(3, 2), Fraction(5300, 1), None)
-
-    ```
-    """
-    if match := _MIXED.fullmatch(text.strip()):
-        sign, whole, *rest = match.groups()
-        top, bottom = (int(group) for group in rest if group is not None)
-        if 0 < top < bottom:
-            value = int(whole) + Fraction(top, bottom)
-            return -value if sign == "-" else value
-        if "\\frac" not in text or bottom == 0:
-            return None
-    try:
-        reader = _Reader(text)
-        value = reader.sum(0)
-        return value if reader.at_end() else None
-    except (_Undecided, ZeroDivisionError):
-        return None
-
-
-class _Reader:
-    """Recursive descent over `sum: product ((+|-) product)*`, with bounds on depth and on the size of every value."""
-
-    def __init__(self, text: str):
-        self.tokens: list[tuple[str, str]] = []
-        position = 0
-        text = text.strip()
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise _Undecided
-            kind = match.lastgroup or ""
-            self.tokens.append((kind, match[kind]))
-            position = match.end()
-        self.position = 0
-
-    def at_end(self) -> bool:
-        return self.position == len(self.tokens)
-
-    def peek(self) -> str:
-        return "" if self.at_end() else self.tokens[self.position][1]
-
-    def take(self) -> str:
-        if self.at_end():
-            raise _Undecided
-        self.position += 1
-        return self.tokens[self.position - 1][1]
-
-    def expect(self, mark: str) -> None:
-        if self.take() != mark:
-            raise _Undecided
-
-    def sum(self, depth: int) -> Fraction:
-        if depth > MAX_DEPTH:
-            raise _Undecided
-        value = self.product(depth)
-        while self.peek() in ("+", "-"):
-            sign = self.take()
-            value = _bounded(value + self.product(depth) * (1 if sign == "+" else -1))
-        return value
-
-    def product(self, depth: int) -> Fraction:
-        value = self.signed(depth)
-        while self.peek() in ("*", "/", "\\times", "(", "\\sqrt"):
-            mark = self.peek()
-            if mark in ("(", "\\sqrt"):  # 2(3), 3\sqrt{4}
-                value = _bounded(value * self.power(depth))
-                continue
-            self.take()
-            factor = self.signed(depth)
-            value = _bounded(value / factor if mark == "/" else value * factor)
-        return value
-
-    def signed(self, depth: int) -> Fraction:
-        sign = 1
-        while self.peek() in ("+", "-"):
-            sign = -sign if self.take() == "-" else sign
-        return sign * self.power(depth)
-
-    def power(self, depth: int) -> Fraction:
-        base = self.atom(depth + 1)
-        if self.peek() != "^":
-            return base
-        self.take()
-        exponent = self.group(depth + 1) if self.peek() == "{" else self.signed_digit()
-        if exponent.denominator != 1 or abs(exponent) > MAX_EXPONENT or self.peek() == "^":
-            raise _Undecided
-        size = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if size * abs(int(exponent)) > MAX_BITS:
-            raise _Undecided
-        return base ** int(exponent)
-
-    def signed_digit(self) -> Fraction:
-        """TeX's exponent without braces: one digit. `2^10` is how people write 2^{10}, so all digits are taken."""
-        sign = -1 if self.peek() == "-" and self.take() else 1
-        token = self.take()
-        if not token.isdigit():
-            raise _Undecided
-        return Fraction(sign * int(token))
-
-    def group(self, depth: int) -> Fraction:
-        self.expect("{")
-        value = self.sum(depth + 1)
-        self.expect("}")
-        return value
-
-    def argument(self, depth: int) -> Fraction:
-        """A command's argument: a group, or as in TeX one digit."""
-        if self.peek() == "{":
-            return self.group(depth)
-        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
-        if kind != "number" or not token.isdigit():
-            raise _Undecided
-        if len(token) == 1:
-            self.position += 1
-        else:
-            self.tokens[self.position] = (kind, token[1:])
-        return Fraction(int(token[0]))
-
-    def atom(self, depth: int) -> Fraction:
-        if depth > MAX_DEPTH:
-            raise _Undecided
-        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
-        if kind == "number":
-            self.position += 1
-            return _number(token)
-        if token == "\\frac":
-            self.position += 1
-            top = self.argument(depth)
-            return _bounded(top / self.argument(depth))
-        if token == "\\sqrt":
-            self.position += 1
-            return _root(self.argument(depth))
-        if token in ("(", "{", "["):
-            self.position += 1
-            value = self.sum(depth + 1)
-            self.expect({"(": ")", "{": "}", "[": "]"}[token])
-            return value
-        raise _Undecided
-
-
-def _number(token: str) -> Fraction:
-    mantissa, _, exponent = token.lower().partition("e")
-    if exponent and abs(int(exponent)) > MAX_EXPONENT:
-        raise _Undecided
-    return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
-
-
-def _root(value: Fraction) -> Fraction:
-    if value < 0:
-        raise _Undecided
-    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
-    if top * top != value.numerator or bottom * bottom != value.denominator:
-        raise _Undecided
-    return Fraction(top, bottom)
-
-
-def _bounded(value: Fraction) -> Fraction:
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
-        raise _Undecided
-    return value

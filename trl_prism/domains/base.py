@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trl_prism.core.answers import Vote, vote
-
-
-# A prompt as TRL takes it: plain text, or messages for a chat template.
-Prompt = str | list[dict[str, str]]
+from trl_prism.ports.texts import Prompt
 
 
 @dataclass(frozen=True)
@@ -64,9 +61,13 @@ class Domain(ABC):
         """Whether two answers mean the same. By default, whether they are spelled the same."""
         return a == b
 
-    def vote(self, answers: Sequence[str | None]) -> Vote:
-        """The vote of one question's answers, see [`~trl_prism.core.answers.vote`]."""
-        return vote(answers, self.equivalent)
+    def vote_all(self, questions: Sequence[Sequence[str | None]]) -> list[Vote]:
+        """The vote of each question's answers, see [`~trl_prism.core.answers.vote`]."""
+        return [vote(answers, self.equivalent) for answers in questions]
+
+    def diagnostics(self) -> dict[str, float]:
+        """Counts worth a line in the metrics, by name; cumulative."""
+        return {}
 
     @abstractmethod
     def reference_questions(self) -> list[str]:

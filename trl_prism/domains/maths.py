@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
-from trl_prism.core.answers import Vote, vote
-from trl_prism.domains.base import Domain, MalformedQuestion, Problem, Prompt
+from trl_prism.answers import equivalent, extract_answer, vote_all
+from trl_prism.core.answers import Vote
+from trl_prism.domains.base import Domain, MalformedQuestion, Problem
 from trl_prism.errors import PrismError
+from trl_prism.ports.texts import Prompt
+from trl_prism.ports.verifier import shared_verifier
 
 
 # Chat: messages for the tokenizer's template.
@@ -46,7 +48,7 @@ _SOLVED = re.compile(r"\\boxed|\\fbox|^\s*(solution|answer)\s*:", re.IGNORECASE 
 
 
 class Maths(Domain):
-    r"""Questions between `<question>` tags, answers in `\boxed{}`, sameness by Math-Verify.
+    r"""Questions between `<question>` tags, answers in `\boxed{}`, sameness by [`trl_prism.answers`][].
 
     Args:
         reference (`str`, *optional*, defaults to `"EleutherAI/hendrycks_math"`): Reference corpus of the partition: a
@@ -135,13 +137,17 @@ class Maths(Domain):
         return question
 
     def extract_answer(self, completion: str) -> str | None:
-        return last_boxed(completion)
+        return extract_answer(completion)
 
     def equivalent(self, a: str, b: str) -> bool:
-        return a == b or _same_value(a, b)
+        return equivalent(a, b)
 
-    def vote(self, answers: Sequence[str | None]) -> Vote:
-        return vote(answers, self.equivalent)
+    def vote_all(self, questions: Sequence[Sequence[str | None]]) -> list[Vote]:
+        return vote_all(questions)
+
+    def diagnostics(self) -> dict[str, float]:
+        """How many pairs of formulas were refused or failed so far, by cause."""
+        return {f"answers/num_{cause}": float(number) for cause, number in sorted(shared_verifier().causes.items())}
 
     def reference_questions(self) -> list[str]:
         rows: list[str]
@@ -166,49 +172,6 @@ class Maths(Domain):
             kind = str(row["subject"]) if "subject" in row else None
             problems.append(Problem(str(row[question]), str(row[answer]).split("####")[-1].strip(), kind))
         return problems
-
-
-def last_boxed(completion: str) -> str | None:
-    r"""What the last complete `\boxed{...}` holds, braces balanced; `None` without one or where it is empty.
-
-    Example:
-
-    ```python
-    >>> last_boxed(r"so \boxed{1} or rather \boxed{\frac{1}{2}}")
-    '\\frac{1}{2}'
-    >>> last_boxed(r"it was \boxed{7} and \boxed{") , last_boxed("none"), last_boxed(r"\boxed{ }")
-    ('7', None, None)
-
-    ```
-    """
-    found: str | None = None
-    start = completion.find("\\boxed{")
-    while start >= 0:
-        depth, position = 1, start + len("\\boxed{")
-        while position < len(completion) and depth:
-            depth += {"{": 1, "}": -1}.get(completion[position], 0)
-            position += 1
-        if depth:
-            break
-        found = completion[start + len("\\boxed{") : position - 1].strip()
-        start = completion.find("\\boxed{", position)
-    return found or None
-
-
-@lru_cache(maxsize=100_000)
-def _same_value(a: str, b: str) -> bool:
-    """Whether Math-Verify takes `b` for the gold answer `a` or the other way round."""
-    from math_verify import LatexExtractionConfig, parse, verify
-
-    # LaTeX only: Math-Verify's reader for plain expressions hands the text to sympy's `parse_expr`, which evaluates it
-    # as Python. And no fallback to comparing strings, which would make any two equal pieces of text an answer.
-    left, right = (
-        parse(f"\\boxed{{{text}}}", extraction_config=[LatexExtractionConfig()], fallback_mode="no_fallback")
-        for text in (a, b)
-    )
-    if not left or not right:
-        return False
-    return bool(verify(left, right) or verify(right, left))
 
 
 def _words(text: str) -> frozenset[str]:

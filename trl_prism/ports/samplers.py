@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trl_prism._compat import outside_zero3_init
-from trl_prism.domains.base import Prompt
+from trl_prism.ports.texts import Prompt
 
 
 if TYPE_CHECKING:

@@ -1,6 +1,10 @@
-"""The text of a completion, in whichever form TRL hands it over."""
+"""Prompts and completions in whichever form TRL takes and gives them."""
 
 from typing import Any
+
+
+# Plain text, or messages for a chat template.
+Prompt = str | list[dict[str, str]]
 
 
 def text_of(completion: Any) -> str:

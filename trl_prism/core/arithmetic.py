@@ -1,0 +1,190 @@
+"""Exact arithmetic on short texts: what has a rational value gets it, within bounds, and nothing else does."""
+
+import math
+import re
+from fractions import Fraction
+
+
+MAX_DEPTH = 40
+MAX_EXPONENT = 1_000
+MAX_BITS = 20_000
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<command>\\(?:frac|times|sqrt))"
+    r"|(?P<mark>[-+*/^(){}\[\]]))"
+)
+_MIXED = re.compile(r"([+-]?)\s*(\d+)\s*(?:\s(\d+)\s*/\s*(\d+)|\\frac\s*(?:\{(\d+)\}|(\d))\s*(?:\{(\d+)\}|(\d)))")
+
+
+class _Undecided(Exception):  # noqa: N818
+    pass
+
+
+def rational(text: str) -> Fraction | None:
+    r"""The exact value of a text that holds nothing but numbers and arithmetic, else `None`.
+
+    Example:
+
+    ```python
+    >>> rational(r"\frac{1}{2}"), rational("1 1/2"), rational("5.3e3"), rational(r"2\pi")
+    (Fraction(1, 2), Fraction(3, 2), Fraction(5300, 1), None)
+
+    ```
+    """
+    if match := _MIXED.fullmatch(text.strip()):
+        sign, whole, *rest = match.groups()
+        top, bottom = (int(group) for group in rest if group is not None)
+        if 0 < top < bottom:
+            value = int(whole) + Fraction(top, bottom)
+            return -value if sign == "-" else value
+        if "\\frac" not in text or bottom == 0:
+            return None
+    try:
+        reader = _Reader(text)
+        value = reader.sum(0)
+        return value if reader.at_end() else None
+    except (_Undecided, ZeroDivisionError):
+        return None
+
+
+class _Reader:
+    """Recursive descent over `sum: product ((+|-) product)*`, with bounds on depth and on the size of every value."""
+
+    def __init__(self, text: str):
+        self.tokens: list[tuple[str, str]] = []
+        position = 0
+        text = text.strip()
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise _Undecided
+            kind = match.lastgroup or ""
+            self.tokens.append((kind, match[kind]))
+            position = match.end()
+        self.position = 0
+
+    def at_end(self) -> bool:
+        return self.position == len(self.tokens)
+
+    def peek(self) -> str:
+        return "" if self.at_end() else self.tokens[self.position][1]
+
+    def take(self) -> str:
+        if self.at_end():
+            raise _Undecided
+        self.position += 1
+        return self.tokens[self.position - 1][1]
+
+    def expect(self, mark: str) -> None:
+        if self.take() != mark:
+            raise _Undecided
+
+    def sum(self, depth: int) -> Fraction:
+        if depth > MAX_DEPTH:
+            raise _Undecided
+        value = self.product(depth)
+        while self.peek() in ("+", "-"):
+            sign = self.take()
+            value = _bounded(value + self.product(depth) * (1 if sign == "+" else -1))
+        return value
+
+    def product(self, depth: int) -> Fraction:
+        value = self.signed(depth)
+        while self.peek() in ("*", "/", "\\times", "(", "\\sqrt"):
+            mark = self.peek()
+            if mark in ("(", "\\sqrt"):  # 2(3), 3\sqrt{4}
+                value = _bounded(value * self.power(depth))
+                continue
+            self.take()
+            factor = self.signed(depth)
+            value = _bounded(value / factor if mark == "/" else value * factor)
+        return value
+
+    def signed(self, depth: int) -> Fraction:
+        sign = 1
+        while self.peek() in ("+", "-"):
+            sign = -sign if self.take() == "-" else sign
+        return sign * self.power(depth)
+
+    def power(self, depth: int) -> Fraction:
+        base = self.atom(depth + 1)
+        if self.peek() != "^":
+            return base
+        self.take()
+        exponent = self.group(depth + 1) if self.peek() == "{" else self.signed_digit()
+        if exponent.denominator != 1 or abs(exponent) > MAX_EXPONENT or self.peek() == "^":
+            raise _Undecided
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if size * abs(int(exponent)) > MAX_BITS:
+            raise _Undecided
+        return base ** int(exponent)
+
+    def signed_digit(self) -> Fraction:
+        """TeX's exponent without braces: one digit. `2^10` is how people write 2^{10}, so all digits are taken."""
+        sign = -1 if self.peek() == "-" and self.take() else 1
+        token = self.take()
+        if not token.isdigit():
+            raise _Undecided
+        return Fraction(sign * int(token))
+
+    def group(self, depth: int) -> Fraction:
+        self.expect("{")
+        value = self.sum(depth + 1)
+        self.expect("}")
+        return value
+
+    def argument(self, depth: int) -> Fraction:
+        """A command's argument: a group, or as in TeX one digit."""
+        if self.peek() == "{":
+            return self.group(depth)
+        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
+        if kind != "number" or not token.isdigit():
+            raise _Undecided
+        if len(token) == 1:
+            self.position += 1
+        else:
+            self.tokens[self.position] = (kind, token[1:])
+        return Fraction(int(token[0]))
+
+    def atom(self, depth: int) -> Fraction:
+        if depth > MAX_DEPTH:
+            raise _Undecided
+        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
+        if kind == "number":
+            self.position += 1
+            return _number(token)
+        if token == "\\frac":
+            self.position += 1
+            top = self.argument(depth)
+            return _bounded(top / self.argument(depth))
+        if token == "\\sqrt":
+            self.position += 1
+            return _root(self.argument(depth))
+        if token in ("(", "{", "["):
+            self.position += 1
+            value = self.sum(depth + 1)
+            self.expect({"(": ")", "{": "}", "[": "]"}[token])
+            return value
+        raise _Undecided
+
+
+def _number(token: str) -> Fraction:
+    mantissa, _, exponent = token.lower().partition("e")
+    if exponent and abs(int(exponent)) > MAX_EXPONENT:
+        raise _Undecided
+    return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+
+
+def _root(value: Fraction) -> Fraction:
+    if value < 0:
+        raise _Undecided
+    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    if top * top != value.numerator or bottom * bottom != value.denominator:
+        raise _Undecided
+    return Fraction(top, bottom)
+
+
+def _bounded(value: Fraction) -> Fraction:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        raise _Undecided
+    return value

@@ -1,0 +1,85 @@
+"""One spelling for what TeX, Unicode and habit spell in many ways."""
+
+import re
+import unicodedata
+
+
+_VULGAR = {ord(c): " " + unicodedata.normalize("NFKC", c).replace("\u2044", "/") for c in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
+_CHARACTERS = {
+    **dict.fromkeys(map(ord, "−–—﹣‐‑"), "-"),
+    **dict.fromkeys(map(ord, "×⋅·∙"), r"\times "),
+    **dict.fromkeys(map(ord, "、，"), ", "),
+    **dict.fromkeys(map(ord, "；"), "; "),
+    **dict.fromkeys(map(ord, "。"), "."),
+    **dict.fromkeys(map(ord, "\u2061\u2062\u2063\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"), None),
+    ord("÷"): "/",
+    ord("∕"): "/",
+    ord("⁄"): "/",
+    ord("π"): r"\pi ",
+    ord("√"): r"\sqrt ",
+    ord("∞"): r"\infty ",
+    ord("°"): r"^\circ ",
+    ord("∪"): r"\cup ",
+    ord("±"): r"\pm ",
+    ord("≤"): r"\le ",
+    ord("≥"): r"\ge ",
+}
+_PLAIN = (
+    (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|textstyle|limits|quad|qquad)(?![a-zA-Z])"), " "),
+    (re.compile(r"\\[!,;:> ]|~|\\\(|\\\)|\\\[|\\\]"), " "),
+    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\\(?:cdot|ast)(?![a-zA-Z])"), r"\\times "),
+    (re.compile(r"\\div(?![a-zA-Z])"), "/"),
+    (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])"), r"\\le "),
+    (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])"), r"\\ge "),
+    (re.compile(r"\\(?:lbrace)(?![a-zA-Z])"), r"\\{"),
+    (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
+    (re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![a-zA-Z])"), "⟦°⟧"),
+    (re.compile(r"\\%|%"), "⟦%⟧"),
+    (re.compile(r"\\\$|€|£"), "⟦usd⟧"),
+    (re.compile(r"\$"), " "),
+    (re.compile(r"\{,\}"), ","),
+)
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
+
+
+def normalise(answer: str) -> str:
+    """One spelling of an answer's text. Words out of `\\text` and its relatives stand between ⟦ and ⟧."""
+    text = answer.translate(_VULGAR)
+    text = _SUPERSCRIPT.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
+    text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS)).translate(_CHARACTERS)
+    text = text.replace("⟦", "").replace("⟧", "")
+    for pattern, replacement in _PLAIN:
+        text = pattern.sub(replacement, text)
+    text = _TEXT.sub(lambda match: f"⟦{' '.join(match[1].split())}⟧", text)
+    text = " ".join(text.split())
+    # A sentence's end is not part of an answer, a decimal point without digits neither.
+    return text.removesuffix(".").strip()
+
+
+def closes(text: str) -> int:
+    """Where the bracket that opens the text is closed; -1 if it is not. Round and square close each other."""
+    depth = 0
+    for i, character in enumerate(text):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+            if depth == 0:
+                return i
+    return -1
+
+
+def packed(text: str) -> str:
+    """A formula without what does not change it: spaces, except those that end a command, and braces around all."""
+    text = re.sub(r"(\\[a-zA-Z]+)\s+(?![a-zA-Z])", r"\1", text)
+    text = re.sub(r"(?<!\\)\s+", "", re.sub(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])", "\\1\x00", text)).replace("\x00", " ")
+    text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\frac(\d)\{", r"\\frac{\1}{", text)
+    text = re.sub(r"\\frac(\{\w+\})(\w)", r"\\frac\1{\2}", text)
+    text = re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
+    while text.startswith("{") and text.endswith("}") and closes(text) == len(text) - 1:
+        text = text[1:-1]
+    return text.replace("⟦", "").replace("⟧", "")
