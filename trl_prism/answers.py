@@ -1,7 +1,8 @@
 """Answers to mathematical questions: what a completion answers, when two answers are the same, what several agree on.
 
 A canonical form decides most pairs exactly; [`trl_prism.core.canonical`][] lists the decisions. What is left are pairs
-of formulas, which go to Math-Verify in processes that can be killed ([`trl_prism.ports.verifier`][]).
+of formulas. Those that differ at a point are different ([`trl_prism.core.numeric`][]); the others go to Math-Verify in
+processes that can be killed ([`trl_prism.ports.verifier`][]).
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from trl_prism.core.answers import Vote
 from trl_prism.core.answers import vote as vote_by
 from trl_prism.core.canonical import Form, canonical, same
 from trl_prism.core.extraction import extract_answer
+from trl_prism.core.numeric import surely_different
 from trl_prism.ports.verifier import Verifier, shared_verifier
 
 
@@ -28,7 +30,12 @@ def equivalent(a: str, b: str, *, verifier: Verifier | None = None) -> bool:
 
     ```
     """
-    return a == b or same(_canonical(a), _canonical(b), (verifier or shared_verifier()).equal)
+    used = verifier or shared_verifier()
+
+    def equal_formulas(x: str, y: str) -> bool:
+        return not surely_different(x, y) and used.equal(x, y)
+
+    return a == b or same(_canonical(a), _canonical(b), equal_formulas)
 
 
 def vote(answers: Sequence[str | None], *, verifier: Verifier | None = None) -> Vote:
@@ -51,7 +58,8 @@ def vote_all(questions: Sequence[Sequence[str | None]], *, verifier: Verifier | 
     pairs: dict[tuple[str, str], None] = {}
 
     def note(a: str, b: str) -> bool:
-        pairs[min(a, b), max(a, b)] = None
+        if not surely_different(a, b):
+            pairs[min(a, b), max(a, b)] = None
         return False
 
     for answers in questions:

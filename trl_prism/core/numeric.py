@@ -1,0 +1,261 @@
+r"""Formulas that cannot be equal, told apart by their value at a point.
+
+Most pairs that a vote compares differ, and a computer algebra system spends its longest time on those. Two formulas
+that take different values for the same values of their variables are different; that takes microseconds. Nothing is
+ever found equal here, and whatever is not understood with certainty is left undecided: equations, functions of unknown
+meaning, roots and logarithms of what is not positive.
+"""
+
+import cmath
+import math
+import re
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+
+
+MAX_DEPTH = 40
+TOLERANCE = 1e-5
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+\.?\d*|\.\d+)|(?P<command>\\[a-zA-Z]+)|(?P<letter>[a-zA-Z])|(?P<mark>[-+*/^_(){}\[\]]))"
+)
+_FUNCTIONS: dict[str, Callable[[complex], complex]] = {
+    "\\sin": cmath.sin,
+    "\\cos": cmath.cos,
+    "\\tan": cmath.tan,
+    "\\cot": lambda x: 1 / cmath.tan(x),
+    "\\sec": lambda x: 1 / cmath.cos(x),
+    "\\csc": lambda x: 1 / cmath.sin(x),
+    "\\exp": cmath.exp,
+}
+_GREEK = frozenset(
+    "\\" + name
+    for name in ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Omega", "hbar"]
+)
+_PRODUCT = frozenset(("*", "/", "\\times"))
+_FACTOR = frozenset(("number", "letter", "command"))
+
+
+def surely_different(a: str, b: str) -> bool:
+    r"""Whether two formulas take different values somewhere. `False` says nothing.
+
+    Example:
+
+    ```python
+    >>> surely_different(r"2\pi", r"3\pi"), surely_different("(x+1)^2", "x^2+2x+1"), surely_different("x=1", "x=2")
+    (True, False, False)
+
+    ```
+    """
+    for point in (0, 1):
+        x, y = _value(a, point), _value(b, point)
+        if x is None or y is None:
+            return False
+        if abs(x - y) > TOLERANCE * max(abs(x), abs(y)):
+            return True
+    return False
+
+
+@lru_cache(maxsize=100_000)
+def _value(formula: str, point: int) -> complex | None:
+    """The value with every variable at a fixed place between 0.5 and 2.5, or `None`."""
+    try:
+        reader = _Reader(formula, point)
+        value = reader.sum(0)
+    except (_Undecided, ZeroDivisionError, OverflowError, ValueError):
+        return None
+    return value if reader.at_end() and cmath.isfinite(value) and abs(value) < 1e300 else None
+
+
+class _Undecided(Exception):  # noqa: N818
+    pass
+
+
+class _Reader:
+    """Recursive descent over `sum: product ((+|-) product)*`, where factors may stand side by side."""
+
+    def __init__(self, text: str, point: int):
+        self.point = point
+        self.tokens: list[tuple[str, str]] = []
+        position, text = 0, text.strip()
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise _Undecided
+            kind = match.lastgroup or ""
+            self.tokens.append((kind, match[kind]))
+            position = match.end()
+        self.position = 0
+
+    def at_end(self) -> bool:
+        return self.position == len(self.tokens)
+
+    def peek(self) -> tuple[str, str]:
+        return ("", "") if self.at_end() else self.tokens[self.position]
+
+    def take(self) -> tuple[str, str]:
+        token = self.peek()
+        self.position += 1
+        return token
+
+    def expect(self, mark: str) -> None:
+        if self.take()[1] != mark:
+            raise _Undecided
+
+    def sum(self, depth: int) -> complex:
+        if depth > MAX_DEPTH:
+            raise _Undecided
+        value = self.product(depth)
+        while self.peek()[1] in ("+", "-"):
+            sign = 1 if self.take()[1] == "+" else -1
+            value += sign * self.product(depth)
+        return value
+
+    def product(self, depth: int) -> complex:
+        value = self.signed(depth)
+        while True:
+            kind, token = self.peek()
+            if token in _PRODUCT:
+                self.take()
+                factor = self.signed(depth)
+                value = value / factor if token == "/" else value * factor
+            elif kind in ("letter", "command") or token == "(":
+                value *= self.power(depth)
+            else:  # a number after a factor would be a mistake of reading: 2 3 is neither 6 nor 23
+                return value
+
+    def signed(self, depth: int) -> complex:
+        sign = 1
+        while self.peek()[1] in ("+", "-"):
+            sign = -sign if self.take()[1] == "-" else sign
+        return sign * self.power(depth)
+
+    def power(self, depth: int) -> complex:
+        base = self.atom(depth + 1)
+        if self.peek()[1] != "^":
+            return base
+        self.take()
+        exponent = self.argument(depth + 1)
+        if self.peek()[1] == "^":
+            raise _Undecided
+        whole = exponent.imag == 0 and exponent.real == round(exponent.real)
+        if not whole and not _positive(base):
+            raise _Undecided
+        return base ** int(exponent.real) if whole and abs(exponent) < 1000 else base**exponent
+
+    def argument(self, depth: int) -> complex:
+        """What a command or an exponent applies to: a group, or one token."""
+        if self.peek()[1] == "{":
+            self.take()
+            value = self.sum(depth + 1)
+            self.expect("}")
+            return value
+        kind, token = self.peek()
+        if kind == "number":
+            if len(token) > 1:  # TeX takes one digit, people mean all
+                raise _Undecided
+            self.take()
+            return complex(float(token))
+        if token == "-":
+            self.take()
+            return -self.argument(depth + 1)
+        if kind == "letter" or token == "\\pi" or token in _GREEK:
+            return self.atom(depth + 1)
+        raise _Undecided
+
+    def atom(self, depth: int) -> complex:
+        if depth > MAX_DEPTH:
+            raise _Undecided
+        kind, token = self.take()
+        if kind == "number":
+            return complex(float(token))
+        if token in ("(", "{", "["):
+            value = self.sum(depth + 1)
+            self.expect({"(": ")", "{": "}", "[": "]"}[token])
+            return value
+        if kind == "letter" or token in _GREEK:
+            return self.variable(token)
+        if token == "\\pi":
+            return complex(math.pi)
+        if token == "\\frac":
+            top = self.argument(depth)
+            return top / self.argument(depth)
+        if token == "\\sqrt":
+            return self.root(depth)
+        if token in ("\\ln", "\\log"):
+            return self.logarithm(token, depth)
+        if token in _FUNCTIONS:
+            return self.function(token, depth)
+        raise _Undecided
+
+    def variable(self, name: str) -> complex:
+        if self.peek()[1] == "_":
+            self.take()
+            name += "_"
+            if self.peek()[1] == "{":
+                while self.peek()[1] not in ("}", ""):
+                    name += self.take()[1]
+                self.expect("}")
+            else:
+                name += self.take()[1]
+            name = name.replace("{", "")
+        elif name == "e":
+            return complex(math.e)
+        elif name == "i":
+            return 1j
+        return complex(0.5 + zlib.crc32(f"{name} {self.point}".encode()) % 100_003 / 50_001.5)
+
+    def root(self, depth: int) -> complex:
+        degree = complex(2)
+        if self.peek()[1] == "[":
+            self.take()
+            degree = self.sum(depth + 1)
+            self.expect("]")
+        radicand = self.argument(depth)
+        if not _positive(radicand):
+            raise _Undecided
+        return radicand ** (1 / degree)
+
+    def logarithm(self, name: str, depth: int) -> complex:
+        base = complex(math.e)
+        if self.peek()[1] == "_":
+            self.take()
+            base = self.argument(depth)
+        elif name == "\\log":  # of base 10 or e: who knows
+            raise _Undecided
+        value = self.applied(depth)
+        if not _positive(value) or not _positive(base):
+            raise _Undecided
+        return cmath.log(value) / cmath.log(base)
+
+    def function(self, name: str, depth: int) -> complex:
+        exponent = 1
+        if self.peek()[1] == "^":
+            self.take()
+            power = self.argument(depth)
+            if power.imag or power.real not in (2.0, 3.0, 4.0):  # -1 would be the inverse function
+                raise _Undecided
+            exponent = int(power.real)
+        return _FUNCTIONS[name](self.applied(depth)) ** exponent
+
+    def applied(self, depth: int) -> complex:
+        """A function's argument: brackets, or factors side by side up to the next sign or function."""
+        kind, token = self.peek()
+        if token in ("(", "{", "["):
+            value = self.atom(depth + 1)
+            if self.peek()[1] == "^":
+                raise _Undecided
+            return value
+        if kind not in _FACTOR:
+            raise _Undecided
+        value = self.power(depth)
+        while self.peek()[0] == "letter" or self.peek()[1] == "\\pi":
+            value *= self.power(depth)
+        if self.peek()[1] in ("(", "/"):  # sin x / 2: where the argument ends is a matter of taste
+            raise _Undecided
+        return value
+
+
+def _positive(value: complex) -> bool:
+    return abs(value.imag) < 1e-12 * abs(value) and value.real > 1e-9
