@@ -167,6 +167,12 @@ class PrismConfig:
     )
 
     eval_num_samples: int = field(default=10, metadata={"help": "Sampled answers per held-out problem."})
+    benchmarks: list[str] | None = field(
+        default=None, metadata={"help": "Test sets that the Solver is evaluated on after each round, as math500."}
+    )
+    benchmarks_dir: str | None = field(
+        default=None, metadata={"help": "Folder with a NAME.jsonl for each of them; the others come from the Hub."}
+    )
     max_eval_problems: int | None = field(default=None, metadata={"help": "Only the first so many held-out problems."})
     sampling_batch_size: int = field(default=64, metadata={"help": "Sequences per rank when votes are drawn."})
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from trl_prism.core.curriculum import Candidate
 from trl_prism.errors import PrismError
+from trl_prism.ports.files import write_parquet, write_text
 
 
 class RunDirectory:
@@ -23,6 +24,7 @@ class RunDirectory:
     round-01/pool.parquet    every candidate: question, answer, agreement, cluster, why it was dropped
     round-01/curriculum/     what the Solver trained on, loads with datasets.load_dataset
     round-01/solver/         the round's Solver
+    round-01/evaluation/     its answers to held-out problems and benchmarks, figures, and what it got wrong
     ```
     """
 
@@ -72,30 +74,3 @@ class RunDirectory:
         columns = ("question", "answer", "agreement", "margin", "entropy", "cluster")
         rows = [{**{name: getattr(c, name) for name in columns}, "round": number} for c in kept]
         write_parquet(self.round(number) / "curriculum" / "train.parquet", rows)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes aside, flushes to disk and renames: a reader finds the old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """As [`write_text`], for a table of rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    pq.write_table(pa.Table.from_pylist([{k: _storable(v) for k, v in row.items()} for row in rows]), part)
-    part.replace(path)
-
-
-def _storable(value: Any) -> Any:
-    """Model output may hold lone surrogates, which no UTF-8 file can; they are kept as visible escapes."""
-    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value

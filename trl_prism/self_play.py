@@ -21,8 +21,10 @@ from trl_prism.console import progress, round_line, rounds_table, say
 from trl_prism.core.curriculum import FILTERS, Candidate, curate, funnel
 from trl_prism.domains import load_domain
 from trl_prism.errors import PrismError
-from trl_prism.evaluation import evaluate_solver, label_accuracy, measure_pool
+from trl_prism.evaluate.results import summarise, write_results
+from trl_prism.evaluate.run import evaluate
 from trl_prism.parts import Parts, load_functions
+from trl_prism.pools import label_accuracy, measure_pool
 from trl_prism.ports.ranks import is_main, num_ranks
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings
@@ -228,28 +230,41 @@ class SelfPlay:
         say(round_line(row, self.config.num_rounds))
 
     def _evaluate(self, number: int, solver: str) -> dict[str, Any]:
-        if not self.parts.problems:
-            return dict.fromkeys(("solver/accuracy", "solver/mean_at_k", "solver/maj_at_k"))
-        name = "base" if number == 0 else f"round {number}"
-        total = len(self.parts.problems) * (1 + self.config.eval_num_samples)
-        with progress(f"{name}: evaluation", total, "answer") as advance:
-            scores = evaluate_solver(
-                self.parts.sampler(solver),
-                self.domain,
-                self.parts.problems,
-                num_samples=self.config.eval_num_samples,
-                params=self.parts.vote_params(),
-                # The same in every round: two rounds differ by the Solver, not by the draw.
-                seed=self.parts.seed(0, "evaluation"),
-                on_progress=advance,
-            )
-        return {
-            "solver/accuracy": scores.accuracy,
-            "solver/mean_at_k": scores.mean_at_k,
-            "solver/maj_at_k": scores.maj_at_k,
-            "solver/frac_truncated": scores.frac_truncated,
-            "solver/per_kind": scores.per_kind,
-        }
+        """The Solver on the domain's held-out problems and on the benchmarks that the recipe names."""
+        config = self.config
+        row: dict[str, Any] = dict.fromkeys(("solver/accuracy", "solver/mean_at_k", "solver/maj_at_k"))
+        sets = {"held_out": self.parts.problems, **self.parts.benchmarks}
+        sampler = self.parts.sampler(solver)
+        for name, problems in sets.items():
+            if not problems:
+                continue
+            folder = self.run_dir.round(number) / "evaluation" / name
+            title = f"{'base' if number == 0 else f'round {number}'}: {name.replace('_', ' ')}"
+            with progress(title, len(problems) * (1 + config.eval_num_samples), "answer") as advance:
+                results = evaluate(
+                    sampler,
+                    self.domain,
+                    problems,
+                    num_samples=config.eval_num_samples,
+                    params=self.parts.vote_params(),
+                    # The same in every round: two rounds differ by the Solver, not by the draw.
+                    seed=self.parts.seed(0, "evaluation"),
+                    tokenizer=self.parts.tokenizer,
+                    batch_size=config.sampling_batch_size,
+                    folder=folder,
+                    on_progress=advance,
+                )
+            summary = summarise(name, problems, results)
+            if is_main():
+                write_results(folder, summary, problems, results)
+            prefix = "solver" if name == "held_out" else f"eval/{name}"
+            k = config.eval_num_samples
+            row[f"{prefix}/accuracy"] = summary.scores["accuracy"].value
+            row[f"{prefix}/mean_at_k"] = summary.scores[f"mean@{k}"].value if k else None
+            row[f"{prefix}/maj_at_k"] = summary.scores[f"maj@{k}"].value if k else None
+            row[f"{prefix}/frac_truncated"] = summary.frac_truncated
+            row[f"{prefix}/per_kind"] = {kind: figures["value"] for kind, figures in summary.per_kind.items()}
+        return row
 
 
 def _mean(values: Sequence[float]) -> float | None:

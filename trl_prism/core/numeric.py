@@ -29,10 +29,9 @@ _FUNCTIONS: dict[str, Callable[[complex], complex]] = {
     "\\csc": lambda x: 1 / cmath.sin(x),
     "\\exp": cmath.exp,
 }
-_GREEK = frozenset(
-    "\\" + name
-    for name in ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Omega", "hbar"]
-)
+_LETTERS = "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega hbar"
+_OTHER_LETTERS = "varepsilon vartheta varphi Gamma Delta Theta Lambda Omega"
+_GREEK = frozenset(f"\\{name}" for name in [*_LETTERS.split(), *_OTHER_LETTERS.split()])
 _PRODUCT = frozenset(("*", "/", "\\times"))
 _FACTOR = frozenset(("number", "letter", "command"))
 

@@ -16,11 +16,13 @@ class Problem:
         question (`str`): The text that the Solver is asked.
         answer (`str`): The right answer.
         kind (`str`, *optional*): What kind of question it is (a subject, a skill), where that is known.
+        level (`str`, *optional*): How hard it is said to be, where that is known.
     """
 
     question: str
     answer: str
     kind: str | None = None
+    level: str | None = None
 
 
 class MalformedQuestion(Exception):  # noqa: N818 - a result, not a fault

@@ -1,6 +1,5 @@
 """Mathematics in words: the domain of the full recipe."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from trl_prism.answers import equivalent, extract_answer, vote_all
 from trl_prism.core.answers import Vote
 from trl_prism.domains.base import Domain, MalformedQuestion, Problem
 from trl_prism.errors import PrismError
+from trl_prism.ports.files import read_jsonl
 from trl_prism.ports.texts import Prompt
 from trl_prism.ports.verifier import shared_verifier
 
@@ -176,15 +176,3 @@ class Maths(Domain):
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(word.casefold() for word in _WORDS.findall(text))
-
-
-def read_jsonl(path: str) -> list[dict[str, object]]:
-    """The rows of a JSONL file. Raises [`PrismError`] naming the first line that is not JSON."""
-    rows = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise PrismError(f"{path}, line {number}, is not JSON: {error}.") from error
-    return rows

@@ -13,6 +13,12 @@ def num_ranks() -> int:
     return int(PartialState().num_processes)
 
 
+def rank() -> int:
+    from accelerate import PartialState
+
+    return int(PartialState().process_index)
+
+
 def is_main() -> bool:
     from accelerate import PartialState
 
