@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import yaml
 from trl import GRPOConfig, TrlParser
@@ -83,17 +83,51 @@ def parse_config(args: Sequence[str]) -> PrismConfig:
     path, shared, roles = _split_arguments(args)
     settings: dict[str, Any] = {}
     if path is not None:
-        try:
-            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        except OSError as error:
-            raise PrismError(f"The recipe {path} cannot be read: {error.strerror}.") from error
-        except yaml.YAMLError as error:
-            raise PrismError(f"The recipe {path} is not YAML: {error}") from error
-        if not isinstance(settings, dict):
-            raise PrismError(f"The recipe {path} must hold a mapping of names to values.")
+        settings = _read_yaml(path)
         for key, value in (settings.pop("env", None) or {}).items():
             os.environ[key] = str(value)
     return _build(settings, shared, roles)
+
+
+Parsed = TypeVar("Parsed")
+
+
+def parse_dataclass(cls: type[Parsed], args: Sequence[str], *, prog: str) -> Parsed:
+    """Any dataclass from `--config file.yaml` and the command line, with the same care as a recipe.
+
+    Raises:
+        PrismError: for an unknown key, with the nearest known one, or a value that is not of its field's type.
+    """
+    parser = _Parser(cls, prog=prog)
+    names = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+    if "-h" in args or "--help" in args:
+        parser.print_help()
+        sys.exit(0)
+    words = [word for word in args if word.startswith("--")]
+    for word in words:
+        _check_key(word[2:].partition("=")[0].replace("-", "_"), [*names, "config"], where="--")
+    path = next((args[i + 1] for i, word in enumerate(args[:-1]) if word == "--config"), None)
+    settings = _read_yaml(path) if path is not None else {}
+    rest = [word for i, word in enumerate(args) if word != "--config" and (i == 0 or args[i - 1] != "--config")]
+    for key in settings:
+        _check_key(str(key), names, where="")
+    parser.set_defaults_with_config(**{key: _convert(key, value, parser) for key, value in settings.items()})
+    try:
+        return parser.parse_args_into_dataclasses(args=rest, look_for_args_file=False)[0]
+    except (_ArgumentError, ValueError) as error:
+        raise PrismError(str(error)) from None
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise PrismError(f"The recipe {path} cannot be read: {error.strerror}.") from error
+    except yaml.YAMLError as error:
+        raise PrismError(f"The recipe {path} is not YAML: {error}") from error
+    if not isinstance(settings, dict):
+        raise PrismError(f"The recipe {path} must hold a mapping of names to values.")
+    return settings
 
 
 def _split_arguments(args: Sequence[str]) -> tuple[str | None, dict[str, list[str]], dict[str, dict[str, list[str]]]]:

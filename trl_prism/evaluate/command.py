@@ -1,0 +1,143 @@
+"""`trl-prism evaluate`: a model on test sets, as a command."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trl_prism.console import progress, quiet_libraries, say
+from trl_prism.domains import load_domain
+from trl_prism.errors import PrismError
+from trl_prism.evaluate.benchmarks import BENCHMARKS, load_benchmark
+from trl_prism.evaluate.results import Results, model_index, parts_table, results_table, summarise, write_results
+from trl_prism.evaluate.run import evaluate
+from trl_prism.ports.files import write_text
+from trl_prism.ports.ranks import is_main
+from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler, VllmSampler, load_frozen
+
+
+@dataclass
+class EvaluateConfig:
+    """What `trl-prism evaluate` takes, on the command line or from `--config file.yaml`."""
+
+    model: str = field(metadata={"help": "Hub id or folder of the model."})
+    benchmarks: str = field(
+        default="math500",
+        metadata={
+            "help": f"Comma-separated: {', '.join(BENCHMARKS)}, each with @revision to pin the Hub's; the path of a "
+            "JSONL file; or a Hub id owner/name."
+        },
+    )
+    output_dir: str = field(
+        default="runs/evaluation",
+        metadata={"help": "Completions, figures and wrong answers. The same command goes on."},
+    )
+    data_dir: str | None = field(default=None, metadata={"help": "Folder with NAME.jsonl; the rest is the Hub's."})
+    num_samples: int = field(default=8, metadata={"help": "Sampled answers per problem; 0 for greedy only."})
+    max_problems: int | None = field(default=None, metadata={"help": "Only the first so many problems of each set."})
+    temperature: float = field(default=1.0, metadata={"help": "Temperature of the sampled answers."})
+    top_p: float = field(default=1.0, metadata={"help": "Nucleus of the sampled answers."})
+    top_k: int = field(default=0, metadata={"help": "Most likely tokens that they are drawn from; 0: all."})
+    max_tokens: int = field(default=4096, metadata={"help": "Most tokens of an answer."})
+    seed: int = field(default=0, metadata={"help": "Seed of the sampled answers."})
+    engine: str = field(default="transformers", metadata={"help": "transformers or vllm (not yet run on a GPU)."})
+    batch_size: int = field(default=64, metadata={"help": "Sequences per batch, about."})
+    revision: str = field(default="main", metadata={"help": "Revision of the model on the Hub."})
+    dtype: str = field(default="auto", metadata={"help": "Type of the weights."})
+    attn_implementation: str | None = field(default=None, metadata={"help": "For instance flash_attention_2."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
+    domain: str = field(default="maths", metadata={"help": "How problems are asked and answers read."})
+    domain_kwargs: str | None = field(default=None, metadata={"help": "Its arguments, as {prompt_format: text}."})
+    question_column: str = field(default="question", metadata={"help": "Column of a file or data set of your own."})
+    answer_column: str = field(default="answer", metadata={"help": "Column of a file or data set of your own."})
+    kind_column: str | None = field(default=None, metadata={"help": "Column with the kind of question, as subject."})
+    level_column: str | None = field(default=None, metadata={"help": "Column with the level of difficulty."})
+
+
+def run(config: EvaluateConfig) -> list[Results]:
+    """Evaluates a model, writes everything to the output folder and shows the tables."""
+    from transformers import AutoTokenizer
+
+    quiet_libraries()
+    names = [name.strip() for name in config.benchmarks.split(",") if name.strip()]
+    domain_kwargs: Any = yaml.safe_load(config.domain_kwargs or "{}")
+    domain = load_domain(config.domain, **domain_kwargs)
+    # All sets first: a misspelt name costs nothing.
+    sets = {
+        name: load_benchmark(
+            name,
+            data_dir=config.data_dir,
+            question_column=config.question_column,
+            answer_column=config.answer_column,
+            kind_column=config.kind_column,
+            level_column=config.level_column,
+        )[: config.max_problems]
+        for name in names
+    }
+    tokenizer = AutoTokenizer.from_pretrained(
+        config.model,
+        revision=config.revision,
+        trust_remote_code=config.trust_remote_code,
+        padding_side="left",
+    )
+    sampler = _sampler(config, tokenizer)
+    params = SamplingParams(
+        max_tokens=config.max_tokens,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        stop=tuple(domain.solver_stop),
+    )
+    summaries = []
+    for given, problems in sets.items():
+        # A file goes by its name: no path of this machine in figures that are shared.
+        name = Path(given).stem if given.endswith(".jsonl") else given.partition("@")[0]
+        folder = Path(config.output_dir) / name.replace("/", "--")
+        with progress(name, len(problems) * (1 + config.num_samples), "answer") as advance:
+            results = evaluate(
+                sampler,
+                domain,
+                problems,
+                num_samples=config.num_samples,
+                params=params,
+                seed=config.seed,
+                tokenizer=tokenizer,
+                batch_size=config.batch_size,
+                folder=folder,
+                on_progress=advance,
+            )
+        summary = summarise(name, problems, results)
+        summaries.append(summary)
+        if is_main():
+            write_results(folder, summary, problems, results)
+    if is_main():
+        model_name = Path(config.model).name
+        write_text(
+            Path(config.output_dir) / "model_index.yaml",
+            yaml.safe_dump(json.loads(json.dumps(model_index(model_name, summaries))), sort_keys=False),
+        )
+    say(results_table(summaries))
+    for summary in summaries:
+        parts = parts_table(summary)
+        if parts is not None:
+            say(parts)
+    say(f"Figures in percent, with 95 % bootstrap intervals over problems. Everything is in {config.output_dir}.")
+    return summaries
+
+
+def _sampler(config: EvaluateConfig, tokenizer: Any) -> Sampler:
+    if config.engine == "vllm":
+        return VllmSampler(config.model, tokenizer, revision=config.revision, dtype=config.dtype)
+    if config.engine != "transformers":
+        raise PrismError(f"`engine` is {config.engine!r}; it must be 'transformers' or 'vllm'.")
+    kwargs: dict[str, Any] = {"attn_implementation": config.attn_implementation} if config.attn_implementation else {}
+    model = load_frozen(
+        config.model,
+        revision=config.revision,
+        dtype=config.dtype,
+        trust_remote_code=config.trust_remote_code,
+        **kwargs,
+    )
+    return TransformersSampler(model, tokenizer, batch_size=config.batch_size)
