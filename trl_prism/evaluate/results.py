@@ -102,11 +102,15 @@ def results_table(summaries: Sequence[Results]) -> Table:
         table.add_row(
             summary.benchmark,
             str(summary.num_problems),
-            *(f"{100 * s.value:.1f} ({100 * s.low:.1f}-{100 * s.high:.1f})" if s else "-" for s in shown),
+            *(_percent(s.value, s.low, s.high) if s else "-" for s in shown),
             f"{100 * summary.frac_unanswered:.1f}",
             f"{100 * summary.frac_truncated:.1f}",
         )
     return table
+
+
+def _percent(value: float, low: float, high: float) -> str:
+    return f"{100 * value:.1f} ({100 * low:.0f}-{100 * high:.0f})"
 
 
 def parts_table(summary: Results) -> Table | None:
@@ -120,7 +124,7 @@ def parts_table(summary: Results) -> Table | None:
         table.add_row(
             name,
             str(row["num_problems"]),
-            f"{100 * row['value']:.1f} ({100 * row['low']:.1f}-{100 * row['high']:.1f})",
+            _percent(row["value"], row["low"], row["high"]),
         )
     return table
 

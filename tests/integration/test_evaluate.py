@@ -1,0 +1,220 @@
+"""Evaluation of real models, its figures by hand, and that nothing is asked twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from transformers import AutoTokenizer
+
+from prism_lab.domain import Lab
+from trl_prism.domains.base import Problem
+from trl_prism.domains.maths import Maths
+from trl_prism.errors import PrismError
+from trl_prism.evaluate import BENCHMARKS, evaluate, load_benchmark, summarise
+from trl_prism.evaluate.results import model_index
+from trl_prism.ports.samplers import Completion, SamplingParams, TransformersSampler, load_frozen
+
+
+PARAMS = SamplingParams(max_tokens=22)
+
+
+class Scripted:
+    """Gives fixed completions, so that every figure can be worked out by hand."""
+
+    def __init__(self, greedy, sampled):
+        self.greedy, self.sampled = greedy, sampled
+        self.asked = []
+
+    def sample(self, prompts, *, num_samples, params, seed, on_progress=None):
+        self.asked += list(prompts)
+        source = self.greedy if params.temperature == 0 else self.sampled
+        return [[Completion(*c) for c in source[prompt.split()[-1]]] for prompt in prompts]
+
+
+class Plain(Maths):
+    def solver_prompt(self, question):
+        return question
+
+
+PROBLEMS = [
+    Problem("a", "1/2", "fractions", "1"),
+    Problem("b", "7", "numbers", "2"),
+    Problem("c", "8", "numbers", "2"),
+]
+GREEDY = {"a": [(r"\boxed{0.5}", False)], "b": [(r"\boxed{6}", False)], "c": [("cut", True)]}
+SAMPLED = {
+    "a": [(r"\boxed{\frac12}", False), (r"\boxed{0.50}", False), (r"\boxed{2}", False), ("", True)],
+    "b": [(r"\boxed{6}", False), (r"\boxed{6}", False), (r"\boxed{7}", False), (r"\boxed{7.0}", False)],
+    "c": [("no box", False)] * 4,
+}
+
+
+@pytest.fixture
+def scripted(tokenizer):
+    def run(folder=None, sampler=None, problems=PROBLEMS):
+        sampler = sampler or Scripted(GREEDY, SAMPLED)
+        results = evaluate(
+            sampler, Plain(), problems, num_samples=4, params=SamplingParams(max_tokens=9), seed=0,
+            tokenizer=tokenizer, batch_size=4, folder=folder,
+        )  # fmt: skip
+        return sampler, results
+
+    return run
+
+
+def test_figures_by_hand(scripted):
+    _, results = scripted()
+    assert [r.greedy_right for r in results] == [True, False, False]
+    assert [sum(r.right) for r in results] == [2, 2, 0]
+    # b: 6 and 7 have two votes each; of equals the first spelling in sorted order wins
+    assert [r.majority for r in results] == ["0.50", "6", None]
+    assert [r.majority_right for r in results] == [True, False, False]
+    s = summarise("hand", PROBLEMS, results)
+    assert s.scores["accuracy"].value == pytest.approx(1 / 3)
+    assert s.scores["mean@4"].value == pytest.approx((0.5 + 0.5 + 0) / 3)
+    assert s.scores["pass@4"].value == pytest.approx(2 / 3)
+    assert s.scores["maj@4"].value == pytest.approx(1 / 3)
+    assert s.frac_unanswered == pytest.approx(6 / 15)
+    assert s.frac_truncated == pytest.approx(2 / 15)
+    assert s.per_kind["numbers"]["value"] == 0 and s.per_kind["numbers"]["num_problems"] == 2
+    assert s.per_level["1"]["value"] == 1
+    index = model_index("m", [s])["model-index"][0]
+    assert index["results"][0]["metrics"][0]["value"] == pytest.approx(0.3333)
+
+
+def test_what_is_there_is_not_asked_again(scripted, tmp_path):
+    _, first = scripted(tmp_path)
+    sampler, second = scripted(tmp_path)
+    assert sampler.asked == [] and second == first
+    # a kill in the middle of a line, and one that lost a whole line
+    path = tmp_path / "completions.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:20])
+    sampler, third = scripted(tmp_path)
+    assert third == first and len(sampler.asked) == 2
+    with pytest.raises(PrismError, match="another evaluation"):
+        scripted(tmp_path, problems=PROBLEMS[:2])
+
+
+@pytest.fixture(scope="module")
+def lab_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "lab.jsonl"
+    rows = [
+        {"question": p.question, "answer": p.answer, "skill": p.kind} for p in Lab(num_held_out=32).held_out_problems()
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def command(lab_file, base, output_dir, *args, launcher=()):
+    return subprocess.run(
+        [
+            *(launcher or (sys.executable, "-m", "trl_prism.cli")),
+            *("evaluate", "--model", base, "--domain", "prism_lab.domain:Lab", "--benchmarks", str(lab_file)),
+            *("--max_tokens", "22", "--kind_column", "skill", "--num_samples", "4", "--batch_size", "32"),
+            *("--output_dir", str(output_dir), *args),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "ACCELERATE_USE_CPU": "true"},
+        check=False,
+    )
+
+
+def test_the_labs_solver_as_a_command(lab_file, base, tmp_path):
+    done = command(lab_file, base, tmp_path / "one")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "maj@4" in done.stdout and "Traceback" not in done.stderr
+    figures = json.loads((tmp_path / "one" / "lab" / "results.json").read_text())
+    assert 0 < figures["scores"]["accuracy"]["value"] < 1
+    assert len(figures["per_kind"]) == 16
+    wrong = (tmp_path / "one" / "lab" / "wrong.jsonl").read_text().splitlines()
+    assert len(wrong) == round(32 * (1 - figures["scores"]["accuracy"]["value"]))
+    shared = (tmp_path / "one" / "model_index.yaml").read_text()
+    assert yaml.safe_load(shared)["model-index"] and str(tmp_path) not in shared
+
+
+def test_two_ranks_give_the_same_numbers_as_one(lab_file, base, tmp_path):
+    torchrun = (str(Path(sys.executable).parent / "torchrun"), "--nproc_per_node", "2", "-m", "trl_prism.cli")
+    probe = subprocess.run(
+        [*torchrun[:-2], "--no-python", sys.executable, "-c",
+         "from accelerate import PartialState as P; print(P(cpu=True).num_processes)"],
+        capture_output=True, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"}, timeout=120, check=False,
+    )  # fmt: skip
+    assert probe.stdout.split() == ["2", "2"], "the launch pretends: not two processes"
+    one = command(lab_file, base, tmp_path / "one")
+    two = command(lab_file, base, tmp_path / "two", launcher=torchrun)
+    assert one.returncode == two.returncode == 0, two.stderr[-2000:]
+    for name in ("results.json", "wrong.jsonl"):
+        assert (tmp_path / "one" / "lab" / name).read_text() == (tmp_path / "two" / "lab" / name).read_text()
+    rows = [json.loads(line) for line in (tmp_path / "two" / "lab" / "completions.jsonl").read_text().splitlines()[1:]]
+    assert sorted(row["index"] for row in rows) == list(range(32))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--modle", "x"], "Did you mean `--model`"),
+        (["--engine", "llama"], "must be 'transformers' or 'vllm'"),
+        (["--engine", "vllm"], "pip install 'trl-prism"),
+        (["--benchmarks", "maths500"], "There is no benchmark 'maths500'. Known are math500"),
+        (["--answer_column", "solution"], "There is no column 'solution'"),
+    ],
+)
+def test_one_clear_error(lab_file, base, tmp_path, args, message):
+    done = command(lab_file, base, tmp_path, *args)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+SIZES = {
+    "math500": 500, "gsm8k": 1319, "amc23": 40, "aime24": 30, "aime25": 30, "minerva_math": 272,
+    "olympiadbench": 675, "gaokao2023en": 385, "svamp": 1000, "mawps_addsub": 395,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_real_set_is_read_whole(data, name):
+    problems = load_benchmark(name, data_dir=str(data))
+    assert len(problems) == SIZES[name]
+    assert all(problem.question.strip() and problem.answer.strip() for problem in problems)
+    maths = Maths()
+    assert all(maths.equivalent(problem.answer, problem.answer) for problem in problems)
+
+
+def test_kinds_and_levels_where_the_data_have_them(data):
+    math500 = load_benchmark("math500", data_dir=str(data))
+    assert len({problem.kind for problem in math500}) == 7 and len({problem.level for problem in math500}) == 5
+    assert {p.answer for p in load_benchmark("amc23", data_dir=str(data))} >= {"27"}
+    assert load_benchmark("svamp", data_dir=str(data))[0].question.startswith("There are 87 oranges")
+
+
+def test_multiple_choice_rows():
+    row = {"question": "2 + 2?", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "elementary_mathematics"}
+    problem = BENCHMARKS["mmlu_maths"].read(row)
+    assert problem.answer == "B" and "(B) 4" in problem.question
+    assert Maths().equivalent(problem.answer, r"\text{(B)}") and not Maths().equivalent(problem.answer, "C")
+
+
+def test_a_real_language_model_end_to_end(smollm2, data):
+    tokenizer = AutoTokenizer.from_pretrained(smollm2, padding_side="left")
+    domain = Maths(prompt_format="text")
+    problems = load_benchmark("mawps_addsub", data_dir=str(data))[:20]
+    results = evaluate(
+        TransformersSampler(load_frozen(smollm2), tokenizer, batch_size=20),
+        domain,
+        problems,
+        num_samples=0,
+        params=SamplingParams(max_tokens=40, stop=tuple(domain.solver_stop)),
+        seed=0,
+        tokenizer=tokenizer,
+        batch_size=20,
+    )
+    summary = summarise("mawps", problems, results)
+    assert summary.num_problems == 20 and set(summary.scores) == {"accuracy"}
+    assert 0 < summary.scores["accuracy"].value < 1
+    assert summary.frac_unanswered < 1
