@@ -18,7 +18,7 @@ from trl_prism.core.rewards import in_band, prism_reward, rzero_reward
 from trl_prism.domains.base import Domain, MalformedQuestion
 from trl_prism.errors import PrismError
 from trl_prism.ports.embedders import Embedder
-from trl_prism.ports.ranks import gather_list
+from trl_prism.ports.ranks import gather_list, rank
 from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, encode
 from trl_prism.ports.texts import text_of
 
@@ -204,16 +204,13 @@ class QuestionReward:
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
-        from accelerate import PartialState
-
-        rank = PartialState().process_index
-        seed = self.seed + 1_000_003 * self.num_calls + rank
+        seed = self.seed + 1_000_003 * self.num_calls + rank()
         self.num_calls += 1
         local = self.judge.judge([text_of(c) for c in completions], num_votes=self.num_votes, seed=seed)
         batch = gather_list(local)
 
         rewards = self.score(batch)
-        own = slice(rank * len(local), (rank + 1) * len(local))
+        own = slice(rank() * len(local), (rank() + 1) * len(local))
         if log_metric:
             for name, value in self._metrics(batch).items():
                 log_metric(name, value)

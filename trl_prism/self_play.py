@@ -25,7 +25,7 @@ from trl_prism.evaluate.results import summarise, write_results
 from trl_prism.evaluate.run import evaluate
 from trl_prism.parts import Parts, load_functions
 from trl_prism.pools import label_accuracy, measure_pool
-from trl_prism.ports.ranks import is_main, num_ranks
+from trl_prism.ports.ranks import is_main, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings
 from trl_prism.run_dir import RunDirectory
@@ -42,6 +42,7 @@ class SelfPlay:
 
     def __init__(self, config: PrismConfig):
         _compat.check_versions()
+        state(cpu=bool(config.role_settings("solver").get("use_cpu")))
         config.validate(num_ranks=num_ranks())
         self.config = config
         self.run_dir = RunDirectory(config.output_dir)

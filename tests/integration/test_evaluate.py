@@ -173,7 +173,7 @@ def test_one_clear_error(lab_file, base, tmp_path, args, message):
 
 SIZES = {
     "math500": 500, "gsm8k": 1319, "amc23": 40, "aime24": 30, "aime25": 30, "minerva_math": 272,
-    "olympiadbench": 675, "gaokao2023en": 385, "svamp": 1000, "mawps_addsub": 395,
+    "olympiadbench": 675, "gaokao2023en": 383, "svamp": 1000, "mawps_addsub": 395,
 }  # fmt: skip
 
 
@@ -184,6 +184,11 @@ def test_every_real_set_is_read_whole(data, name):
     assert all(problem.question.strip() and problem.answer.strip() for problem in problems)
     maths = Maths()
     assert all(maths.equivalent(problem.answer, problem.answer) for problem in problems)
+
+
+def test_problems_without_an_answer_are_left_out_and_said(data, caplog):
+    load_benchmark("gaokao2023en", data_dir=str(data))
+    assert "2 of 385 problems have no answer" in caplog.text
 
 
 def test_kinds_and_levels_where_the_data_have_them(data):
@@ -216,5 +221,6 @@ def test_a_real_language_model_end_to_end(smollm2, data):
     )
     summary = summarise("mawps", problems, results)
     assert summary.num_problems == 20 and set(summary.scores) == {"accuracy"}
-    assert 0 < summary.scores["accuracy"].value < 1
-    assert summary.frac_unanswered < 1
+    # It can hardly add, but it boxes what it finds.
+    assert 0 <= summary.scores["accuracy"].value < 1 and summary.frac_unanswered < 0.9
+    assert sum(result.greedy is not None and result.greedy.strip("$").isdigit() for result in results) >= 3

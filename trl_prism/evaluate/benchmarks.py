@@ -1,5 +1,6 @@
 """The test sets, each from a local file or the Hub, and how their rows are read."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from trl_prism.ports.files import read_jsonl
 
 
 Row = Mapping[str, Any]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +178,13 @@ def load_benchmark(
             "owner/name works as well."
         )
     own = known.read if known else _own_reader(question_column, answer_column, kind_column, level_column)
-    problems = []
-    for row in rows:
-        problem = own(row)
-        if problem is not None:
-            problems.append(problem)
+    read = [own(row) for row in rows]
+    problems = [problem for problem in read if problem is not None and problem.answer.strip()]
+    if len(problems) < len(read):
+        # Nothing could be right there, and the figures would be too low.
+        logger.warning(
+            "%s: %d of %d problems have no answer and are left out.", name, len(read) - len(problems), len(read)
+        )
     if not problems:
         raise PrismError(f"The benchmark {name!r} holds no problems.")
     return problems

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trl_prism._compat import outside_zero3_init
 from trl_prism.core.partition import check_embeddings
 from trl_prism.errors import PrismError
+from trl_prism.ports.ranks import state
 
 
 TFIDF = "tfidf"
@@ -69,14 +70,12 @@ class SentenceTransformerEmbedder:
     ):
         from sentence_transformers import SentenceTransformer
 
-        if device is None:
-            import torch
-            from accelerate import PartialState
-
-            device = str(PartialState().device) if torch.cuda.is_available() else "cpu"
         with outside_zero3_init():
             self.model = SentenceTransformer(
-                name, revision=revision, device=device, model_kwargs={"dtype": dtype} if dtype else {}
+                name,
+                revision=revision,
+                device=device or str(state().device),
+                model_kwargs={"dtype": dtype} if dtype else {},
             )
         empty = [key for key, weight in self.model.named_parameters() if weight.numel() == 0]
         if empty:

@@ -7,22 +7,31 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def num_ranks() -> int:
-    from accelerate import PartialState
+def state(*, cpu: bool = False) -> Any:
+    """accelerate's view of the processes, made on the first call, which decides whether they run on the CPU.
 
-    return int(PartialState().num_processes)
+    Without an accelerator they do: left to itself, `PartialState` would take the ranks of a CPU launch for processes
+    that know nothing of each other, each of them the main one.
+    """
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import parse_flag_from_env
+
+    if PartialState._shared_state:
+        return PartialState()
+    return PartialState(cpu=cpu or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available())
+
+
+def num_ranks() -> int:
+    return int(state().num_processes)
 
 
 def rank() -> int:
-    from accelerate import PartialState
-
-    return int(PartialState().process_index)
+    return int(state().process_index)
 
 
 def is_main() -> bool:
-    from accelerate import PartialState
-
-    return bool(PartialState().is_main_process)
+    return bool(state().is_main_process)
 
 
 def gather_list(local: Sequence[T]) -> list[T]:
@@ -35,23 +44,20 @@ def gather_list(local: Sequence[T]) -> list[T]:
 
 def own_slice(everything: Sequence[T]) -> list[T]:
     """This rank's part of a list that all ranks hold, in contiguous parts that differ in length by one at most."""
-    from accelerate import PartialState
-
-    state = PartialState()
-    return list(everything[slice(*bounds(len(everything), state.process_index, state.num_processes))])
+    return list(everything[slice(*bounds(len(everything), rank(), num_ranks()))])
 
 
-def bounds(length: int, rank: int, num: int) -> tuple[int, int]:
+def bounds(length: int, place: int, num: int) -> tuple[int, int]:
     """Where the part of one rank starts and ends.
 
     Example:
 
     ```python
-    >>> [bounds(5, rank, 3) for rank in range(3)]
+    >>> [bounds(5, place, 3) for place in range(3)]
     [(0, 2), (2, 4), (4, 5)]
 
     ```
     """
     size, extra = divmod(length, num)
-    start = rank * size + min(rank, extra)
-    return start, start + size + (rank < extra)
+    start = place * size + min(place, extra)
+    return start, start + size + (place < extra)

@@ -8,6 +8,7 @@ import numpy as np
 
 from trl_prism._compat import outside_zero3_init
 from trl_prism.errors import PrismError
+from trl_prism.ports.ranks import state
 from trl_prism.ports.texts import Prompt
 
 
@@ -69,13 +70,11 @@ def encode(tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[Prompt]) -> l
 
 def load_frozen(path: str, **kwargs: Any) -> "PreTrainedModel":
     """A causal language model that is never trained: in eval mode, without gradients, whole on every rank."""
-    import torch
-    from accelerate import PartialState
     from transformers import AutoModelForCausalLM
 
     with outside_zero3_init():
         model = AutoModelForCausalLM.from_pretrained(path, **kwargs)
-    return model.to(PartialState().device if torch.cuda.is_available() else "cpu").eval().requires_grad_(False)
+    return model.to(state().device).eval().requires_grad_(False)
 
 
 class TransformersSampler:
