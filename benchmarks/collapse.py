@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, default=ROOT / "runs" / "collapse")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5])
     parser.add_argument("--sweep_seeds", type=int, nargs="+", default=[100])
-    parser.add_argument("--sweep_rates", nargs="+", default=["1e-3,2e-4", "2e-3,2e-4", "1e-3,4e-4", "2e-3,4e-4"])
+    parser.add_argument("--sweep_rates", nargs="+", default=["1e-3,2e-4", "2e-3,2e-4", "1e-3,4e-4"])
     parser.add_argument("--sweep_rounds", type=int, default=3)
     parser.add_argument("--rates", nargs=2, default=["2e-3", "2e-4"], help="Questioner's and Solver's, in the table.")
     parser.add_argument("--num_rounds", type=int, default=NUM_ROUNDS)
