@@ -139,6 +139,14 @@ def test_the_labs_solver_as_a_command(lab_file, base, tmp_path):
     assert yaml.safe_load(shared)["model-index"] and str(tmp_path) not in shared
 
 
+def test_the_domains_own_problems(lab_file, base, tmp_path):
+    done = command(lab_file, base, tmp_path, "--benchmarks", "held_out", "--max_problems", "16", "--num_samples", "0")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads((tmp_path / "held_out" / "results.json").read_text())["num_problems"] == 16
+    done = command(lab_file, base, tmp_path, "--benchmarks", "held_out", "--domain", "maths")
+    assert done.returncode == 2 and "no held-out problems" in done.stderr
+
+
 def test_two_ranks_give_the_same_numbers_as_one(lab_file, base, tmp_path):
     torchrun = (str(Path(sys.executable).parent / "torchrun"), "--nproc_per_node", "2", "-m", "trl_prism.cli")
     probe = subprocess.run(

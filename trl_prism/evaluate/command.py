@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from trl_prism.console import progress, quiet_libraries, say
-from trl_prism.domains import load_domain
+from trl_prism.domains import Domain, Problem, load_domain
 from trl_prism.errors import PrismError
 from trl_prism.evaluate.benchmarks import BENCHMARKS, load_benchmark
 from trl_prism.evaluate.results import Results, model_index, parts_table, results_table, summarise, write_results
@@ -26,8 +26,8 @@ class EvaluateConfig:
     benchmarks: str = field(
         default="math500",
         metadata={
-            "help": f"Comma-separated: {', '.join(BENCHMARKS)}, each with @revision to pin the Hub's; the path of a "
-            "JSONL file; or a Hub id owner/name."
+            "help": f"Comma-separated: {', '.join(BENCHMARKS)}, each with @revision to pin the Hub's; `held_out`, the "
+            "domain's own problems; the path of a JSONL file; or a Hub id owner/name."
         },
     )
     output_dir: str = field(
@@ -65,17 +65,7 @@ def run(config: EvaluateConfig) -> list[Results]:
     domain_kwargs: Any = yaml.safe_load(config.domain_kwargs or "{}")
     domain = load_domain(config.domain, **domain_kwargs)
     # All sets first: a misspelt name costs nothing.
-    sets = {
-        name: load_benchmark(
-            name,
-            data_dir=config.data_dir,
-            question_column=config.question_column,
-            answer_column=config.answer_column,
-            kind_column=config.kind_column,
-            level_column=config.level_column,
-        )[: config.max_problems]
-        for name in names
-    }
+    sets = {name: _problems(name, config, domain)[: config.max_problems] for name in names}
     tokenizer = AutoTokenizer.from_pretrained(
         config.model,
         revision=config.revision,
@@ -125,6 +115,22 @@ def run(config: EvaluateConfig) -> list[Results]:
             say(parts)
     say(f"Figures in percent, with 95 % bootstrap intervals over problems. Everything is in {config.output_dir}.")
     return summaries
+
+
+def _problems(name: str, config: EvaluateConfig, domain: Domain) -> list[Problem]:
+    if name == "held_out":
+        problems = domain.held_out_problems()
+        if not problems:
+            raise PrismError(f"The domain {config.domain!r} has no held-out problems.")
+        return problems
+    return load_benchmark(
+        name,
+        data_dir=config.data_dir,
+        question_column=config.question_column,
+        answer_column=config.answer_column,
+        kind_column=config.kind_column,
+        level_column=config.level_column,
+    )
 
 
 def _sampler(config: EvaluateConfig, tokenizer: Any) -> Sampler:
