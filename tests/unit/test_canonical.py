@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trl_prism.core import canonical as module
 from trl_prism.core.arithmetic import rational
-from trl_prism.core.canonical import Number, canonical, same
+from trl_prism.core.canonical import Number, Several, canonical, same, split_list
 
 
 def never(a, b):
@@ -174,3 +174,62 @@ def test_formulas_ask_and_numbers_do_not():
     assert asked == []
     agree(r"\frac{\pi}{2}", "x", ask)
     assert len(asked) == 1
+
+
+def test_fractions_as_decimals_where_exact(data):
+    wrong = []
+    for name, gold in golds(data):
+        form = canonical(gold)
+        if isinstance(form, Number) and not form.name and "," not in gold:
+            bottom = form.value.denominator
+            while bottom % 2 == 0:
+                bottom //= 2
+            while bottom % 5 == 0:
+                bottom //= 5
+            if bottom == 1 and form.value.denominator > 1 and abs(form.value) > 1e-3:
+                decimal = f"{float(form.value)!r}"
+                if Fraction(decimal) == form.value and not agree(gold, decimal):
+                    wrong.append((name, gold, decimal))
+    assert wrong == []
+
+
+def test_sets_in_another_order(data):
+    seen, wrong = 0, []
+    for name, gold in golds(data):
+        bare = gold.strip("$")
+        form = canonical(bare)
+        if isinstance(form, Several) and form.kind == "set" and "pm" not in bare and "$" not in bare:
+            parts = split_list(bare)
+            if len(parts) > 1:
+                seen += 1
+                if not agree(bare, ", ".join(reversed(parts))):
+                    wrong.append((name, gold))
+    assert seen > 50 and wrong == []
+
+
+# All pairs of different golds of MATH-500 that are the same answer. The last five are worth a look: two questions
+# happen to have the same answer, once in a number base, once with a unit.
+EQUAL_IN_MATH500 = {
+    (r"-2,1", "1,-2"),
+    (r"2\sqrt{5}", r"2 \sqrt{5}"),
+    (r"\frac14", r"\frac{1}{4}"),
+    ("5", "x=5"),
+    ("120", r"120^\circ"),
+    ("15", r"15\mbox{ cm}^2"),
+    ("30", r"30^\circ"),
+    ("36", r"36^\circ"),
+    ("36", r"\$36"),
+    ("90", r"90^\circ"),
+    ("36", "40_9"),
+    (r"36^\circ", "40_9"),
+    (r"\$36", "40_9"),
+    ("54", "204_5"),
+    ("42", "52_8"),
+}
+
+
+def test_golds_of_different_questions_are_equal_only_where_they_are(data):
+    found = sorted({gold for name, gold in golds(data) if name == "math500"})
+    forms = [canonical(gold) for gold in found]
+    pairs = {(found[j], found[i]) for i in range(len(found)) for j in range(i) if same(forms[i], forms[j], never)}
+    assert {frozenset(pair) for pair in pairs} == {frozenset(pair) for pair in EQUAL_IN_MATH500}

@@ -200,13 +200,13 @@ def _form(text: str, *, depth: int) -> Form:
     if match := _TUPLE_ASSIGNED.fullmatch(text):
         return _form(match[1], depth=depth + 1)
     if text.startswith("\\{") and text.endswith("\\}") and closes(text[1:-2] + "}") == len(text) - 3:
-        return _several("set", _split(text[2:-2]), depth=depth)
+        return _several("set", split_list(text[2:-2]), depth=depth)
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and closes(text) == len(text) - 1:
-        items = _split(text[1:-1])
+        items = split_list(text[1:-1])
         if len(items) > 1:
             return _several(text[0] + text[-1], items, depth=depth)
     bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text) if depth == 0 else text
-    items = [part for item in _split(bare) for part in _AND.split(item) if part]
+    items = [part for item in split_list(bare) for part in _AND.split(item) if part]
     if len(items) > 1:
         return _several("set", items, depth=depth)
     return _single(bare, depth=depth)
@@ -302,7 +302,7 @@ def _unit(name: str, power: str) -> str:
     return f"{known}^{power}" if known and power else known
 
 
-def _split(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """Parts between commas and semicolons that stand in no brackets."""
     parts, depth, start = [], 0, 0
     for i, character in enumerate(text):
