@@ -46,6 +46,7 @@ def test_different(a, b):
         (r"\sqrt{-1}", r"\sqrt{-2}"),
         (r"\log 2", r"\log 3"),
         (r"\sin^{-1} x", r"\sin x"),
+        (r"(-2)^{\frac{1}{3}}", r"(-3)^{\frac{1}{3}}"),
         ("x!", "y!"),
         ("|x|", "|y|"),
         (r"\frac{1}{0}", "2"),

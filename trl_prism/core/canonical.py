@@ -21,7 +21,8 @@ r"""A canonical form for answers that can be compared without a computer algebra
 | `listen`, `silent` | no | words are no products of letters |
 | `x = 5`, `5` | yes | one variable that is given a value |
 | `1,-2`, `-2, 1`, `\{-2,1\}`, `1 \text{ and } -2` | yes | a bare list is a set of solutions |
-| `1` and `1, 2` | no | all of a set must be there |
+| `1` and `1, 2`; `1, 2` and `1, 2, 3` | no | all of a set must be there |
+| `(1,2)`, `(1,2,3)` | no | and all of a tuple |
 | `(1,2)`, `(2,1)` | no | tuples are ordered |
 | `(1,2)`, `[1,2]`, `(1,2]` | no | brackets tell intervals apart |
 | `１２`, `12`; `（1，2）`, `(1,2)` | yes | full-width digits and punctuation |
