@@ -4,6 +4,9 @@
     python benchmarks/collapse.py run       # the table's runs; goes on where it was stopped
     python benchmarks/collapse.py table     # the table from the runs that are there
 
+Only the metrics of a finished run are kept for good, under `benchmarks/results/collapse`; models and pools stay in
+`runs/collapse`.
+
 The first four arms are the 2 x 2 of reward (`prism` or `gate`, that is with or without the coverage bonus) and of
 what a round's Questioner starts from (`solver` or `questioner`); all else is equal. The fifth is R-Zero as published:
 its own reward, its own band, its Questioner continued. Seed s starts from the warm start `s mod 2` in every arm.
@@ -12,6 +15,7 @@ its own reward, its own band, its Questioner continued. Seed s starts from the w
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +29,8 @@ from scipy import stats
 
 
 ROOT = Path(__file__).parents[1]
+RUNS = ROOT / "runs" / "collapse"
+RESULTS = ROOT / "benchmarks" / "results" / "collapse"
 RECIPE = ROOT / "recipes" / "lab" / "prism.yaml"
 
 ARMS = {
@@ -69,14 +75,21 @@ def command(
     ]
 
 
+def kept(folder: Path) -> Path:
+    """Where the metrics of a run are kept: beside the benchmark, under the run's name."""
+    return RESULTS / folder.relative_to(RUNS).with_suffix(".jsonl")
+
+
 def read(folder: Path) -> list[dict]:
-    path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for path in (kept(folder), folder / "metrics.jsonl"):
+        if path.exists():
+            return [json.loads(line) for line in path.read_text().splitlines()]
+    return []
 
 
 def play(folder: Path, argv: list[str], num_rounds: int) -> None:
     """Runs one arm unless it is finished. What a stopped run left is put aside, not mixed with the new one."""
-    if len(read(folder)) == num_rounds + 1 or (folder / "ended.txt").exists():
+    if kept(folder).exists():
         return
     if folder.exists():
         number = sum(1 for _ in folder.parent.glob(folder.name + ".stopped-*"))
@@ -88,8 +101,9 @@ def play(folder: Path, argv: list[str], num_rounds: int) -> None:
     if done.returncode:
         # A curriculum that became too small to train on ends a run; that is a result, and its last round counts on.
         reason = (folder.parent / f"{folder.name}.log").read_text().rpartition("error: ")[2].splitlines()[0]
-        (folder / "ended.txt").write_text(reason + "\n")
-        sys.stderr.write(f"{folder.name} ended early: {reason}\n")
+        sys.stderr.write(f"{folder.name} ended after round {len(read(folder)) - 1} of {num_rounds}: {reason}\n")
+    kept(folder).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(folder / "metrics.jsonl", kept(folder))
 
 
 def play_all(jobs: dict[Path, list[str]], num_rounds: int, workers: int) -> None:
@@ -183,12 +197,11 @@ def name(arm: str, seed: int, rates: tuple[str, str] | None = None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["sweep", "run", "table"])
-    parser.add_argument("--output_dir", type=Path, default=ROOT / "runs" / "collapse")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--sweep_seeds", type=int, nargs="+", default=[100])
     parser.add_argument("--sweep_rates", nargs="+", default=["1e-3,2e-4", "2e-3,2e-4", "1e-3,4e-4"])
     parser.add_argument("--sweep_rounds", type=int, default=3)
-    parser.add_argument("--rates", nargs=2, default=["2e-3", "2e-4"], help="Questioner's and Solver's, in the table.")
+    parser.add_argument("--rates", nargs=2, default=["1e-3", "2e-4"], help="Questioner's and Solver's, in the table.")
     parser.add_argument("--num_rounds", type=int, default=NUM_ROUNDS)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--picture", type=Path)
@@ -197,10 +210,10 @@ def main() -> None:
     if args.what == "sweep":
         grid = [(pair.split(",")[0], pair.split(",")[1]) for pair in args.sweep_rates]
         jobs = {
-            args.output_dir / "sweep" / name(arm, seed, rates): command(
+            RUNS / "sweep" / name(arm, seed, rates): command(
                 arm,
                 seed,
-                args.output_dir / "sweep" / name(arm, seed, rates),
+                RUNS / "sweep" / name(arm, seed, rates),
                 problems=SWEEP_PROBLEMS,
                 num_rounds=args.sweep_rounds,
                 rates=rates,
@@ -215,7 +228,7 @@ def main() -> None:
         for arm in ARMS:
             cells = []
             for rates in grid:
-                runs = [read(args.output_dir / "sweep" / name(arm, seed, rates))[-1] for seed in args.sweep_seeds]
+                runs = [read(RUNS / "sweep" / name(arm, seed, rates))[-1] for seed in args.sweep_seeds]
                 accuracy, diversity = (
                     np.mean([run[key] for run in runs]) for key in ("solver/accuracy", "diversity/semantic")
                 )
@@ -226,10 +239,10 @@ def main() -> None:
     if args.what == "run":
         rates = (args.rates[0], args.rates[1])
         jobs = {
-            args.output_dir / name(arm, seed): command(
+            RUNS / name(arm, seed): command(
                 arm,
                 seed,
-                args.output_dir / name(arm, seed),
+                RUNS / name(arm, seed),
                 problems=TABLE_PROBLEMS,
                 num_rounds=args.num_rounds,
                 rates=rates,
@@ -237,9 +250,9 @@ def main() -> None:
             for seed, arm in product(args.seeds, ARMS)
         }
         play_all(jobs, args.num_rounds, args.workers)
-    table(args.output_dir, seeds=args.seeds, num_rounds=args.num_rounds)
+    table(RUNS, seeds=args.seeds, num_rounds=args.num_rounds)
     if args.picture:
-        curves(args.output_dir, seeds=args.seeds, num_rounds=args.num_rounds, picture=args.picture)
+        curves(RUNS, seeds=args.seeds, num_rounds=args.num_rounds, picture=args.picture)
 
 
 if __name__ == "__main__":
