@@ -98,10 +98,13 @@ def play(folder: Path, argv: list[str], num_rounds: int) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with (folder.parent / f"{folder.name}.log").open("w") as log:
         done = subprocess.run(argv, stdout=log, stderr=subprocess.STDOUT, env=environment, check=False)
-    if done.returncode:
+    if done.returncode == 2:
         # A curriculum that became too small to train on ends a run; that is a result, and its last round counts on.
         reason = (folder.parent / f"{folder.name}.log").read_text().rpartition("error: ")[2].splitlines()[0]
         sys.stderr.write(f"{folder.name} ended after round {len(read(folder)) - 1} of {num_rounds}: {reason}\n")
+    elif done.returncode:
+        sys.stderr.write(f"{folder.name} was stopped (exit code {done.returncode}) and counts for nothing\n")
+        return
     kept(folder).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(folder / "metrics.jsonl", kept(folder))
 
