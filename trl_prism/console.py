@@ -75,7 +75,7 @@ def round_line(row: dict[str, Any], num_rounds: int) -> str:
 
 def rounds_table(rows: Sequence[dict[str, Any]]) -> Table:
     """The table over rounds. Columns that no round knows are left out."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, header_style="bold")
     shown = [column for column in COLUMNS if any(row.get(column[1]) is not None for row in rows)]
     for title, _, _ in shown:
         table.add_column(title, justify="right")
@@ -101,5 +101,5 @@ def quiet_libraries() -> None:
 def say(message: Any) -> None:
     """Shows text or a table, on the main process only."""
     if is_main():
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
         console.print(message, soft_wrap=isinstance(message, str))
