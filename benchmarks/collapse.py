@@ -138,6 +138,14 @@ def table(root: Path, *, seeds: list[int], num_rounds: int) -> None:
         runs = [read(root / name(arm, seed)) for seed in seeds]
         if all(runs):
             last[arm] = [(rows[0], rows[-1]) for rows in runs]
+    short = {
+        name(arm, seed): len(rows) - 1
+        for arm in last
+        for seed in seeds
+        for rows in [read(RUNS / name(arm, seed))]
+        if len(rows) <= num_rounds
+    }
+    console.print(f"ended early, their last round counts: {short or 'none'}")
     for column, title in COLUMNS.items():
         digits = 0 if "num" in column else 3
         shown = Table(title=f"{title} after round {num_rounds}, {len(seeds)} seeds", title_justify="left")
@@ -178,7 +186,8 @@ def curves(root: Path, *, seeds: list[int], num_rounds: int, picture: Path) -> N
     for axis, column in zip(axes, ("diversity/semantic", "diversity/skill_entropy", "solver/accuracy"), strict=True):
         for arm, (colour, line) in styles.items():
             runs = [read(root / name(arm, seed)) for seed in seeds]
-            runs = [rows for rows in runs if len(rows) == num_rounds + 1]
+            # A run that ended early stays where it ended, as in the table.
+            runs = [rows + rows[-1:] * (num_rounds + 1 - len(rows)) for rows in runs if rows]
             if runs:
                 values = np.array([[row[column] for row in rows] for rows in runs])
                 x = np.arange(values.shape[1])

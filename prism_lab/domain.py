@@ -54,7 +54,7 @@ class Lab(Domain):
 
     def held_out_problems(self) -> list[Problem]:
         rng = Random(f"held out {self.held_out_seed}")
-        return [_problem(skills.ask(rng, _skill(i))) for i in range(self.num_held_out)]
+        return [_problem(skills.ask(rng, _skill(i), held_out=True)) for i in range(self.num_held_out)]
 
     def truth(self, question: str) -> Problem | None:
         found = skills.read(question)

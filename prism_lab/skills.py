@@ -19,6 +19,7 @@ The training never reads this module's truth: it serves to write the supervised 
 
 import math
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -259,8 +260,16 @@ def read(question: str) -> Problem | None:
     return None
 
 
-def ask(rng: Random, skill: Skill | None = None) -> Problem:
-    """A random problem with an answer within 0 to 99, of one skill or of one drawn by frequency."""
+def reserved(question: str) -> bool:
+    """Whether a question is kept for measuring: one in ten, by its text alone, never part of the supervised data."""
+    return zlib.crc32(question.encode()) % 10 == 0
+
+
+def ask(rng: Random, skill: Skill | None = None, *, held_out: bool = False) -> Problem:
+    """A random problem with an answer within 0 to 99, of one skill or of one drawn by frequency.
+
+    With `held_out` it is one of those that are kept for measuring, without one of the others.
+    """
     skill = skill or rng.choices(SKILLS, FREQUENCIES)[0]
     while True:
         numbers = dict(zip("abcd", (rng.randint(low, high) for low, high in skill.ranges), strict=True))
@@ -268,7 +277,9 @@ def ask(rng: Random, skill: Skill | None = None) -> Problem:
             steps = skill.steps(**numbers)
         except (ZeroDivisionError, ValueError):
             continue
-        return Problem(rng.choice(skill.phrasings).format(**numbers), skill, steps)
+        question = rng.choice(skill.phrasings).format(**numbers)
+        if reserved(question) is held_out:
+            return Problem(question, skill, steps)
 
 
 def write_answer(problem: Problem, *, written_out: bool) -> str:

@@ -181,6 +181,8 @@ class PrismConfig:
     def __post_init__(self) -> None:
         for name in ("questioner", "solver", "domain_kwargs", "embedder_kwargs"):
             setattr(self, name, mapping(getattr(self, name), name=name))
+        if self.benchmarks:  # also as one word with commas, as `trl-prism evaluate` takes them
+            self.benchmarks = [part.strip() for item in self.benchmarks for part in item.split(",") if part.strip()]
 
     def role_settings(self, role: str) -> dict[str, Any]:
         """The merged settings of one role, by precedence: its mapping, the shared ones, the defaults."""
@@ -226,7 +228,14 @@ class PrismConfig:
             raise PrismError(f"`eval_num_samples` is {self.eval_num_samples}; it must be 0 or more.")
         for name, low, high in (
             ("gate_center", 0, 1),
-            ("coverage_decay", 0, 1),
+            ("coverage_weight", 0, math.inf),
+            ("bleu_distance_threshold", 0, 1),
+            ("vote_top_p", 0, 1),
+            ("vote_top_k", 0, math.inf),
+            ("max_per_cluster", 1, math.inf),
+            ("max_curriculum_size", self.min_curriculum_size, math.inf),
+            ("max_eval_problems", 1, math.inf),
+            ("max_answer_length", 1, math.inf),
             ("format_weight", 0, 1),
             ("min_question_logprob_quantile", 0, 1),
             ("vote_temperature", 0, math.inf),
@@ -235,6 +244,8 @@ class PrismConfig:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise PrismError(f"`{name}` is {value}; it must lie between {low} and {high}.")
+        if not 0 <= self.coverage_decay < 1:
+            raise PrismError(f"`coverage_decay` is {self.coverage_decay}; it must lie in [0, 1), as 0.99.")
         if self.gate_width <= 0:
             raise PrismError(f"`gate_width` is {self.gate_width}; it must be above 0.")
         lowest, highest = check_band(self.reward_band, name="reward_band")
@@ -243,7 +254,29 @@ class PrismConfig:
         if self.reward != "rzero" and not earns:
             raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
         for role in ROLES:
+            self._validate_role(role)
             self.role_config(role, output_dir=str(Path(self.output_dir) / role), seed=self.seed, num_ranks=num_ranks)
+
+    def _validate_role(self, role: str) -> None:
+        settings = self.role_settings(role)
+        for name, low, high in (
+            ("learning_rate", 0, 1),
+            ("beta", 0, math.inf),
+            ("temperature", 1e-6, math.inf),
+            ("top_p", 1e-6, 1),
+            ("max_steps", 1, math.inf),
+            ("max_completion_length", 1, math.inf),
+        ):
+            value = settings[name]
+            if value is None or not low <= value <= high:
+                raise PrismError(f"`{role}.{name}` is {value}; it must lie between {low} and {high}.")
+        expected = 1 + len(settings.get("reward_funcs") or ())
+        weights = settings.get("reward_weights")
+        if weights is not None and len(weights) != expected:
+            raise PrismError(
+                f"`{role}.reward_weights` has {len(weights)} values; there are {expected} reward functions, the "
+                "role's own first."
+            )
 
     def as_mapping(self) -> dict[str, Any]:
         """The resolved settings as a recipe would write them; reading them again gives the same run."""
@@ -259,7 +292,10 @@ class PrismConfig:
 def mapping(value: Mapping[str, Any] | str | None, *, name: str = "value") -> dict[str, Any]:
     """A setting that is a mapping, also where the command line gave it as text."""
     if isinstance(value, str):
-        value = yaml.safe_load(value)
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise PrismError(f"`{name}` is {value!r}, which is no YAML: {error}") from error
     if value is not None and not isinstance(value, Mapping):
         raise PrismError(f"`{name}` is {value!r}; it must be a mapping of names to values.")
     return dict(value or {})

@@ -102,4 +102,5 @@ def say(message: Any) -> None:
     """Shows text or a table, on the main process only."""
     if is_main():
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-        console.print(message, soft_wrap=isinstance(message, str))
+        # No markup: text may come from a model or a path, and [x] is not a style.
+        console.print(message, soft_wrap=isinstance(message, str), markup=False)

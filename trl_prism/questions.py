@@ -194,7 +194,6 @@ class QuestionReward:
         self.remember = True
         self.num_calls = 0
         self.num_barren = 0
-        self.seen: dict[str, list[float]] = {"frac_malformed": [], "mean_agreement": []}
 
     def __call__(
         self,
@@ -260,14 +259,11 @@ class QuestionReward:
         """Notes what the batch held, and ends the phase where nothing usable has been seen for too long."""
         asked = [candidate for candidate in batch if candidate.dropped is None]
         answered = [candidate for candidate in asked if candidate.answer is not None]
-        self.seen["frac_malformed"].append(1 - len(asked) / len(batch))
-        if asked:
-            self.seen["mean_agreement"].append(float(np.mean([candidate.agreement for candidate in asked])))
         self.num_barren = 0 if answered else self.num_barren + 1
         if self.num_barren >= self.settings.max_barren_batches:
             if asked:
                 what = f"{len(asked)} questions, none of which the Solver answered in any of {self.num_votes} votes"
-                examples = [candidate.question for candidate in asked[:3]]
+                examples = [repr(candidate.question) for candidate in asked[:3]]
             else:
                 what = f"{len(batch)} completions without a usable question"
                 examples = [f"{c.question!r} ({c.detail or c.dropped})" for c in batch[:3]]
@@ -281,7 +277,7 @@ class QuestionReward:
     def _metrics(self, batch: Sequence[Candidate]) -> dict[str, float]:
         asked = [candidate for candidate in batch if candidate.dropped is None]
         metrics = {
-            "questioner/frac_malformed": 1 - len(asked) / len(batch),
+            "questioner/frac_unusable": 1 - len(asked) / len(batch),
             "coverage/active_in_batch": float(len({candidate.cluster for candidate in asked})),
         }
         if asked:

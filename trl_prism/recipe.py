@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 import yaml
 from trl import GRPOConfig, TrlParser
 
-from trl_prism.config import ROLES, PrismConfig, RoleSettings
+from trl_prism.config import ROLES, PrismConfig, RoleSettings, mapping
 from trl_prism.errors import PrismError
 
 
@@ -84,7 +84,7 @@ def parse_config(args: Sequence[str]) -> PrismConfig:
     settings: dict[str, Any] = {}
     if path is not None:
         settings = _read_yaml(path)
-        for key, value in (settings.pop("env", None) or {}).items():
+        for key, value in mapping(settings.pop("env", None), name="env").items():
             os.environ[key] = str(value)
     return _build(settings, shared, roles)
 
@@ -118,9 +118,20 @@ def parse_dataclass(cls: type[Parsed], args: Sequence[str], *, prog: str) -> Par
         raise PrismError(str(error)) from None
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """Safe, and refuses a key that is given twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((key for i, key in enumerate(keys) if key in keys[:i]), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
 def _read_yaml(path: str) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        settings = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_StrictLoader) or {}
     except OSError as error:
         raise PrismError(f"The recipe {path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
@@ -135,6 +146,7 @@ def _split_arguments(args: Sequence[str]) -> tuple[str | None, dict[str, list[st
     path: str | None = None
     shared: dict[str, list[str]] = {}
     roles: dict[str, dict[str, list[str]]] = {role: {} for role in ROLES}
+    wholes: dict[str, list[str]] = {}
     values: list[str] | None = None
     for word in args:
         if not word.startswith("--"):
@@ -146,12 +158,20 @@ def _split_arguments(args: Sequence[str]) -> tuple[str | None, dict[str, list[st
         name = name.replace("-", "_")
         values = [value] if equals else []
         role, dot, key = name.partition(".")
-        if dot and role in ROLES:
+        if name in ROLES:
+            wholes[name] = values
+        elif dot and role in ROLES:
             _check_key(key, _role_names(), where=f"--{role}.")
             roles[role][key] = values
         else:
             _check_key(name, [*_top_names(), "config"], where="--")
             shared[name] = values
+    for name, texts in wholes.items():
+        if not texts:
+            raise PrismError(f"`--{name}` takes a mapping, as '{{max_steps: 2}}'; or use --{name}.max_steps 2.")
+        for key, value in mapping(" ".join(texts), name=f"--{name}").items():
+            _check_key(str(key), _role_names(), where=f"--{name}.")
+            roles[name].setdefault(str(key), value if isinstance(value, list) else [str(value)])
     if "config" in shared:
         found = shared.pop("config")
         if len(found) != 1:
@@ -202,6 +222,7 @@ def _build(
 
     config.shared = {key: value for key, value in dataclasses.asdict(shared).items() if value is not None}
     for role in ROLES:
+        # A whole mapping on the command line stands over the recipe's, key by key.
         merged = {}
         for key, value in getattr(config, role).items():
             _check_key(str(key), _role_names(), where=f"{role}.")
@@ -247,27 +268,57 @@ def _role_parser() -> _Parser:
     return _Parser(dataclasses.make_dataclass("RoleArguments", fields))
 
 
+# The types as they were written, before argparse had its way with them; and what has a default that is not null.
+_HINTS = {**_role_fields(), **get_type_hints(PrismConfig)}
+_NEVER_NULL = {
+    f.name
+    for f in dataclasses.fields(PrismConfig)
+    if f.init and (f.default is not None or f.default_factory is not dataclasses.MISSING)
+}
 _PARSER = _parser()
 _ROLE_PARSER = _role_parser()
 
 
 def _convert(key: str, value: Any, parser: TrlParser, *, where: str = "") -> Any:
     """A YAML value as its field's type: YAML 1.1 reads `5e-6` as text, and `1` stands for 1.0 as well."""
-    if value is None or isinstance(value, dict):
-        return value
     action = next(action for action in parser._actions if action.dest == key)
+    hint = str(_HINTS.get(key, ""))
+    if value is None:
+        if key in _NEVER_NULL:
+            raise PrismError(f"`{where}{key}` is empty; give it a value, or leave the line out for its default.")
+        return None
+    if isinstance(value, dict):
+        if "dict" not in hint:
+            raise PrismError(f"`{where}{key}` is a mapping; it must be a single value.")
+        return value
     if isinstance(value, list):
-        return [_convert(key, item, parser, where=where) for item in value]
+        if "list" not in hint and action.nargs != "+":
+            raise PrismError(f"`{where}{key}` is a list; it must be a single value.")
+        return [_convert_one(key, item, action, where=where) for item in value]
+    if ("dict" in hint and "str" not in hint.replace("dict[str", "")) or (key in ROLES and not isinstance(value, str)):
+        raise PrismError(f"`{where}{key}` is {value!r}; it must be a mapping of names to values.")
+    if action.nargs == "+" and "str" not in hint.replace("list[str]", ""):
+        raise PrismError(f"`{where}{key}` is {value!r}; it must be a list, as [0.3, 0.9].")
+    return _convert_one(key, value, action, where=where)
+
+
+def _convert_one(key: str, value: Any, action: argparse.Action, *, where: str) -> Any:
     wanted = action.type
+    if isinstance(value, list | dict):
+        raise PrismError(f"`{where}{key}` holds {value!r}; it must hold single values.")
     if wanted in (int, float) and isinstance(value, bool):
         raise PrismError(f"`{where}{key}` is {value}; it must be a number.")
+    if wanted is str and not isinstance(value, str):
+        raise PrismError(f"`{where}{key}` is {value!r}; it must be text.")
     try:
         if wanted is not None and (isinstance(value, str) or wanted is float):
-            value = wanted(value)
+            value = wanted(value)  # type: ignore[operator]
     except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
         raise PrismError(f"`{where}{key}` is {value!r}, which does not fit: {error}.") from error
     if wanted is int and not isinstance(value, int):
         raise PrismError(f"`{where}{key}` is {value!r}; it must be a whole number.")
+    if getattr(wanted, "__name__", "") == "string_to_bool" and not isinstance(value, bool):
+        raise PrismError(f"`{where}{key}` is {value!r}; it must be true or false.")
     if action.choices is not None and value not in action.choices:
         raise PrismError(f"`{where}{key}` is {value!r}; it must be one of {', '.join(map(str, action.choices))}.")
     return value

@@ -31,14 +31,19 @@ class RunDirectory:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
 
+    def check_new(self) -> None:
+        """Raises [`PrismError`] if the folder exists already: a run never writes over another one."""
+        if self.path.exists():
+            raise PrismError(
+                f"The output folder {self.path} exists already. Choose another --output_dir, or remove it."
+            )
+
     def create(self) -> None:
-        """Makes the folder. Raises [`PrismError`] if it exists already: a run never writes over another one."""
+        """Makes the folder; see [`check_new`]."""
         try:
             self.path.mkdir(parents=True)
         except FileExistsError:
-            raise PrismError(
-                f"The output folder {self.path} exists already. Choose another --output_dir, or remove it."
-            ) from None
+            self.check_new()
         except OSError as error:
             raise PrismError(f"The output folder {self.path} cannot be made: {error.strerror}.") from error
 

@@ -54,12 +54,13 @@ class SelfPlay:
     def run(self) -> list[dict[str, Any]]:
         """Plays all rounds and returns the rows of `metrics.jsonl`."""
         config = self.config
-        if is_main():
-            self.run_dir.create()
-            self.run_dir.write_config(config.to_yaml())
+        self.run_dir.check_new()
         self.parts = Parts(config, self.domain)
         self.asked_so_far = np.zeros(self.parts.partition.num_clusters)
         if is_main():
+            # Not before everything could be loaded: what fails earlier leaves no folder behind.
+            self.run_dir.create()
+            self.run_dir.write_config(config.to_yaml())
             self.parts.partition.save(self.run_dir.partition)
 
         solver = questioner = config.model_name_or_path
@@ -69,19 +70,19 @@ class SelfPlay:
         for number in range(1, config.num_rounds + 1):
             started = time.monotonic()
             start = solver if config.questioner_init == "solver" else questioner
-            questioner, seen = self._train_questioner(number, start=start, solver=solver)
+            questioner = self._train_questioner(number, start=start, solver=solver)
             pool, kept = self._write_pool(number, questioner=questioner, solver=solver)
             self._check_curriculum(pool, kept)
             solver = self._train_solver(number, start=solver, curriculum=kept)
-            self._report(number, pool, kept, solver=solver, started=started, seen=seen)
+            self._report(number, pool, kept, solver=solver, started=started)
         say(rounds_table(self.rows))
         say(f"The trained Solver is {solver}; all rounds are in {self.run_dir.path}.")
         return self.rows
 
     # The parts of a round, in order.
 
-    def _train_questioner(self, number: int, *, start: str, solver: str) -> tuple[str, dict[str, list[float]]]:
-        """The Questioner's phase. Returns where the trained Questioner lies, and what its batches held."""
+    def _train_questioner(self, number: int, *, start: str, solver: str) -> str:
+        """The Questioner's phase. Returns where the trained Questioner lies."""
         config = self.config
         settings = {name: getattr(config, name) for name in RewardSettings.__dataclass_fields__}
         reward = QuestionReward(
@@ -109,7 +110,7 @@ class SelfPlay:
         )
         if is_main():
             self.run_dir.write_visits(number, self.parts.memory.state_dict())
-        return folder, reward.seen
+        return folder
 
     def _write_pool(self, number: int, *, questioner: str, solver: str) -> tuple[list[Candidate], list[Candidate]]:
         """The Questioner's candidates, voted on by the frozen Solver, and those of them that were kept."""
@@ -198,7 +199,6 @@ class SelfPlay:
         *,
         solver: str,
         started: float,
-        seen: dict[str, list[float]] | None = None,
     ) -> None:
         """Measures the round, writes its row and shows its line."""
         counts = funnel(pool)
@@ -218,8 +218,8 @@ class SelfPlay:
             "pool/num_distinct": len(asked),
             "pool/num_kept": len(kept),
             **{f"pool/num_{name}": counts[name] for name in FILTERS},
-            "questioner/frac_malformed": _mean(seen["frac_malformed"]) if seen else counts["malformed"] / len(pool),
-            "questioner/mean_agreement": _mean(seen["mean_agreement"]) if seen else _mean(asked),
+            "questioner/frac_malformed": counts["malformed"] / len(pool),
+            "questioner/mean_agreement": _mean(asked),
             **label_accuracy(kept, self.domain),
             **self._evaluate(number, solver),
             **self.domain.diagnostics(),

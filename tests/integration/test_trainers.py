@@ -102,7 +102,7 @@ def test_every_parameter_of_the_questioner_changes_and_nothing_frozen_does(base,
     assert (reward.embedder.embed(["tom has 3 apples"]) == vector).all()
     assert reward.memory.num_updates == 2
     logged = {key for entry in trainer.state.log_history for key in entry}
-    assert {"questioner/frac_malformed", "questioner/mean_agreement", "rewards/question_reward/mean"} <= logged
+    assert {"questioner/frac_unusable", "questioner/mean_agreement", "rewards/question_reward/mean"} <= logged
 
 
 def test_every_parameter_of_the_solver_changes_and_labels_decide(base, tokenizer, lab, tmp_path):

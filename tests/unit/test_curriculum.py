@@ -41,7 +41,7 @@ def test_every_filter_and_its_order():
 def test_duplicates_differ_by_more_than_spaces_and_case():
     pool = [
         candidate("What  is 2?"),
-        candidate("what is 2? "),
+        candidate("what is 2 ?"),
         candidate("what is 3?"),
         candidate("x", dropped="malformed"),
     ]

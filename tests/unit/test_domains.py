@@ -22,6 +22,9 @@ from trl_prism.errors import PrismError
         ("<question>" + "x " * 1500 + "</question>", "3000 characters|2999 characters"),
         (r"<question>What is 2 + 2? \boxed{4}</question>", "holds its own answer"),
         (f"<question>{QUESTIONER_INSTRUCTION}</question>", "empty"),
+        ("<question>What is 2 plus 3? Answer: 5</question>", "own answer"),
+        ("<question>What is 2 plus 3? **Answer:** 5</question>", "own answer"),
+        ("<question>What is 2 plus 3? The answer is 5.</question>", "own answer"),
         (f"<question>{QUESTIONER_INSTRUCTION.split('Write the problem')[0]}</question>", "copy of the prompt"),
     ],
 )
@@ -33,6 +36,8 @@ def test_malformed_questions(completion, reason):
 def test_the_last_complete_question_counts():
     text = "<question>first?</question> or <question>What is 3 + 4?</question> and <question>cut"
     assert Maths().parse_question(text) == "What is 3 + 4?"
+    assert Maths().parse_question("<question>一个三角形有几条边？</question>") == "一个三角形有几条边？"
+    assert Maths().parse_question("<question>Compute 5!</question>") == "Compute 5!"
     assert Maths(prompt_format="text").parse_question(" What is 1 + 1?\n\nProblem: more") == "What is 1 + 1?"
 
 
@@ -145,6 +150,18 @@ def test_the_lab_parses_its_own_language():
     ]
     assert lab.truth("multiply the larger of 7 and 12 by 3 and subtract 6").answer == "30"
     assert lab.truth("multiply the larger of 7 and 12 by 30 and subtract 6") is None
+
+
+def test_no_held_out_problem_is_in_the_supervised_data():
+    from prism_lab.warm_start import Documents
+
+    held_out = {problem.question for seed in (1, 2) for problem in Lab(held_out_seed=seed).held_out_problems()}
+    tokenizer = build_tokenizer()
+    documents = Documents(tokenizer, seed=0, num_steps=100)
+    seen = {tokenizer.decode(document["input_ids"]) for document in documents}
+    assert len(seen) > 4000
+    assert not any(text.removeprefix("<q> ").split(" <a>")[0].removesuffix(" <eos>") in held_out for text in seen)
+    assert held_out and all(skills.reserved(question) for question in held_out)
 
 
 def test_held_out_problems_are_balanced_and_differ_by_seed():

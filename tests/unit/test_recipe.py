@@ -74,6 +74,19 @@ def test_forms_of_the_command_line(recipe):
         ("solver: 3", [], "mapping"),
         ("gradient_accumulation_steps: 2", [], "prompts_per_update"),
         ("", ["--num_rounds", "2", "stray"], "stray"),
+        ("reward:", [], "`reward` is empty"),
+        ("reward: [prism]", [], "is a list"),
+        ("num_rounds: [3]", [], "is a list"),
+        ("num_rounds: {a: 1}", [], "is a mapping"),
+        ("learning_rate: {a: 1}", [], "is a mapping"),
+        ("reward_band: 0.5", [], "must be a list"),
+        ("dtype: 16", [], "must be text"),
+        ("gradient_checkpointing: 3", [], "true or false"),
+        ("num_rounds: 2\nnum_rounds: 3", [], "given twice"),
+        ("solver:\n  beta: 0.1\n  beta: 0.2", [], "given twice"),
+        ("env: [a]", [], "`env`"),
+        ("", ["--questioner", "{max_steps: 2"], "no YAML"),
+        ("", ["--questioner", "{max_step: 2}"], "Did you mean `--questioner.max_steps`"),
     ],
 )
 def test_one_clear_error(recipe, text, args, message):
@@ -87,14 +100,31 @@ def test_one_clear_error(recipe, text, args, message):
         ({"num_rounds": 0}, "at least 1"),
         ({"reward_band": [0.9, 0.3]}, "low < high"),
         ({"reward_band": [0.1, 0.3], "gate_width": 0.2}, "nothing earns"),
-        ({"coverage_decay": 1.5}, "between 0 and 1"),
+        ({"coverage_decay": 1.5}, "must lie in"),
         ({"solver": {"prompts_per_step": 24, "prompts_per_update": 7}}, "multiples are 21 and 28"),
         ({"gate_width": 0}, "above 0"),
+        ({"coverage_decay": 1.0}, r"\[0, 1\)"),
+        ({"coverage_weight": -5.0}, "between 0"),
+        ({"vote_top_p": 7.0}, "between 0 and 1"),
+        ({"max_curriculum_size": 4}, "between 16"),
+        ({"max_eval_problems": -1}, "between 1"),
+        ({"learning_rate": -1.0}, "questioner.learning_rate"),
+        ({"temperature": -1.0}, "questioner.temperature"),
+        ({"solver": {"max_steps": -1}}, "solver.max_steps"),
+        ({"solver": {"reward_weights": [1.0, 2.0]}}, "reward functions"),
     ],
 )
 def test_what_cannot_work_is_refused(settings, message):
     with pytest.raises(PrismError, match=message):
         config_from_mapping({**NEEDED, **settings}).validate()
+
+
+def test_a_whole_mapping_on_the_command_line_stands_over_the_recipes(recipe):
+    args = recipe("questioner:\n  prompts_per_step: 32\n  max_steps: 5\n")
+    config = parse_config([*args, "--questioner", "{max_steps: 2}"])
+    assert config.questioner == {"prompts_per_step": 32, "max_steps": 2}
+    config = parse_config([*args, "--benchmarks", "math500,gsm8k"])
+    assert config.benchmarks == ["math500", "gsm8k"]
 
 
 def test_files_that_are_no_recipe(tmp_path):

@@ -83,11 +83,14 @@ def curate(
 
 
 def mark_duplicates(pool: Iterable[Candidate]) -> None:
-    """Drops every question whose text, spaces and case aside, stood in the pool before."""
+    """Drops every question whose words and signs, spaces, case and closing punctuation aside, stood there before.
+
+    A question with other numbers is another question.
+    """
     seen: set[str] = set()
     for candidate in pool:
         if candidate.dropped is None:
-            key = " ".join(candidate.question.split()).casefold()
+            key = "".join(candidate.question.split()).casefold().rstrip(".?!:")
             if key in seen:
                 candidate.dropped = "duplicate"
             seen.add(key)

@@ -94,9 +94,10 @@ class _Reader:
         return ("", "") if self.at_end() else self.tokens[self.position]
 
     def take(self) -> tuple[str, str]:
-        token = self.peek()
+        if self.at_end():
+            raise _Undecided
         self.position += 1
-        return token
+        return self.tokens[self.position - 1]
 
     def expect(self, mark: str) -> None:
         if self.take()[1] != mark:

@@ -61,7 +61,8 @@ class Partition:
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits
 
-        points = np.unique(check_embeddings(embeddings), axis=0)
+        # Rounded: two embeddings of one text may differ in their last bits.
+        points = np.unique(np.round(check_embeddings(embeddings), 5), axis=0)
         if len(points) < num_clusters:
             raise PrismError(
                 f"The reference corpus has {len(points)} distinct points, fewer than `num_clusters` = {num_clusters}. "
@@ -69,6 +70,12 @@ class Partition:
             )
         with threadpool_limits(limits=1):
             fitted = KMeans(n_clusters=num_clusters, n_init=4, random_state=seed).fit(points)
+        distinct = len(np.unique(np.round(fitted.cluster_centers_, 6), axis=0))
+        if distinct < num_clusters:
+            raise PrismError(
+                f"k-means found {distinct} distinct clusters instead of `num_clusters` = {num_clusters}; use "
+                f"`num_clusters` of at most {distinct}, or a more varied reference corpus."
+            )
         return cls(fitted.cluster_centers_, embedder=embedder, corpus_hash=corpus_hash, seed=seed)
 
     @property
@@ -127,14 +134,19 @@ class Partition:
         Raises:
             PrismError: if a file is missing, or the centroids are not those that the description was written for.
         """
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
         folder = Path(directory)
         if not (folder / _WEIGHTS).is_file() or not (folder / _DESCRIPTION).is_file():
             raise PrismError(f"{folder} holds no partition: {_WEIGHTS} and {_DESCRIPTION} are expected.")
-        description = json.loads((folder / _DESCRIPTION).read_text())
+        try:
+            description = json.loads((folder / _DESCRIPTION).read_text())
+            centroids = load_file(folder / _WEIGHTS)["centroids"]
+        except (ValueError, KeyError, SafetensorError) as error:
+            raise PrismError(f"The partition in {folder} is damaged: {error}.") from error
         loaded = cls.__new__(cls)
-        loaded.centroids = load_file(folder / _WEIGHTS)["centroids"]
+        loaded.centroids = centroids
         loaded.embedder = description["embedder"]
         loaded.corpus_hash = description["corpus_hash"]
         loaded.seed = description["seed"]

@@ -44,7 +44,7 @@ _QUESTION = re.compile(r"<question>(.*?)</question>", re.DOTALL)
 # What a complete question ends with, in plain-text mode: a sentence or a formula.
 _ENDS = ".?!:$)]}\"'"
 _WORDS = re.compile(r"\w+")
-_SOLVED = re.compile(r"\\boxed|\\fbox|^\s*(solution|answer)\s*:", re.IGNORECASE | re.MULTILINE)
+_SOLVED = re.compile(r"\\boxed|\\fbox|\b(solution|answer)\b[\s*_\d]*:|\bthe answer is\b", re.IGNORECASE)
 
 
 class Maths(Domain):
@@ -126,8 +126,8 @@ class Maths(Domain):
             if not found:
                 raise MalformedQuestion("no complete <question>...</question>")
             question = found[-1].split("<question>")[-1].strip()
-        if len(_WORDS.findall(question)) < 3:
-            raise MalformedQuestion("empty question, fewer than three words")
+        if len(question) < 8 or not _WORDS.search(question):
+            raise MalformedQuestion("empty question, fewer than eight characters")
         if len(question) > self.max_question_chars:
             raise MalformedQuestion(f"{len(question)} characters, more than {self.max_question_chars}")
         if _SOLVED.search(question):
