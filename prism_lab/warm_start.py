@@ -3,9 +3,9 @@
     python -m prism_lab.warm_start --seed 0 --output_dir prism_lab/weights/0
 
 The data are clean: every answer is right, and no question is among those that are kept for measuring. Most of the
-training shows answers written out step by step, so that the model learns to calculate. Its last part shows the frequent
-skills written out, and most answers of the others given at once. What comes out can reason everywhere but seldom starts
-to outside of what it is used to: there its greedy answer is the immediate one, and its votes know better.
+training shows answers written out step by step, so that the model learns to calculate. Its last part shows the
+frequent skills written out, and most answers of the others given at once. What comes out can reason everywhere but
+seldom starts to outside of what it is used to: there its greedy answer is immediate, and its votes know better.
 """
 
 import argparse

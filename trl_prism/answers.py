@@ -5,6 +5,7 @@ of formulas. Those that differ at a point are different ([`trl_prism.core.numeri
 processes that can be killed ([`trl_prism.ports.verifier`][]).
 """
 
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -32,8 +33,11 @@ def equivalent(a: str, b: str, *, verifier: Verifier | None = None) -> bool:
     """
     used = verifier or shared_verifier()
 
+    # Sets of hard formulas would ask for many pairs; the answer as a whole has a budget as well.
+    deadline = time.monotonic() + 2 * used.timeout
+
     def equal_formulas(x: str, y: str) -> bool:
-        return not surely_different(x, y) and used.equal(x, y)
+        return not surely_different(x, y) and time.monotonic() < deadline and used.equal(x, y)
 
     return a == b or same(_canonical(a), _canonical(b), equal_formulas)
 

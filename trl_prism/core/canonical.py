@@ -34,7 +34,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from trl_prism.core.arithmetic import MAX_DEPTH, rational
-from trl_prism.core.spelling import closes, normalise, packed
+from trl_prism.core.spelling import ROW_END, closes, normalise, packed
+from trl_prism.core.units import FUNCTIONS, KNOWN_UNITS, without_unit
 
 
 MAX_CHARS = 2_000
@@ -68,10 +69,15 @@ class Several:
 
 @dataclass(frozen=True)
 class Formula:
-    """Anything else: equal if it is written the same, otherwise a computer algebra system must say."""
+    """Anything else: equal if it is written the same, otherwise a computer algebra system must say.
+
+    `whole` is the equation that gave the formula its name.
+    """
 
     text: str
+    unit: str = ""
     name: str = ""
+    whole: str = ""
 
 
 Form = Number | Words | Several | Formula
@@ -91,15 +97,30 @@ def same(a: Form, b: Form, equal_formulas: Callable[[str, str], bool]) -> bool:
     if isinstance(a, Several) and isinstance(b, Several):
         if a.kind != b.kind or len(a.items) != len(b.items):
             return False
-        if a.kind != "set":
+        ordered = a.kind != "set" or _is_key(a, b) or _is_key(b, a)
+        if ordered:
             return all(same(x, y, equal_formulas) for x, y in zip(a.items, b.items, strict=True))
         return _matched(a.items, b.items, equal_formulas)
-    if isinstance(a, Several) or isinstance(b, Several):
-        return False
-    if not _compatible(a.name, b.name):
+    if isinstance(a, Several) or isinstance(b, Several) or not _compatible(a.unit, b.unit):
         return False
     left, right = (form.text if isinstance(form, Formula) else _written(form.value) for form in (a, b))
-    return left == right or equal_formulas(left, right)
+    wholes = [
+        form.whole or form.text for form in (a, b) if isinstance(form, Formula) and "=" in form.whole + form.text
+    ]
+    if not _compatible(a.name, b.name) or (len(wholes) == 2 and "=" in left + right):
+        if len(wholes) < 2:
+            return False
+        left, right = wholes
+    # Math-Verify drops primes, which tell a function from its derivative.
+    if left == right or left.count("'") != right.count("'"):
+        return left == right
+    return equal_formulas(left.replace(ROW_END, r"\\ "), right.replace(ROW_END, r"\\ "))
+
+
+def _is_key(named: "Several", bare: "Several") -> bool:
+    """Whether one side gives values to several variables and the other lists values: then the order counts."""
+    names = {item.name for item in named.items if isinstance(item, Number | Formula)}
+    return len(names - {""}) > 1 and not any(item.name for item in bare.items if isinstance(item, Number | Formula))
 
 
 def _matched(xs: Sequence[Form], ys: Sequence[Form], equal_formulas: Callable[[str, str], bool]) -> bool:
@@ -143,32 +164,15 @@ _TUPLE_ASSIGNED = re.compile(r"\(\s*[a-zA-Z](?:\s*,\s*[a-zA-Z])+\s*\)\s*=\s*(\(.
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _AND = re.compile(r"\s*(?:⟦\s*(?:and|or|,)\s*⟧|\band\b|\bor\b)\s*")
 _CHOICE = re.compile(r"\(?\s*([A-Z])\s*\)?[.):]?")
-_WORD = re.compile(r"[^\W\d_]{2,}(?:[\s'-]+[^\W\d_]+)*")
-_FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "exp",
-        "sqrt",
-        "pi",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "max",
-        "min",
-        "mod",
-        "gcd",
-        "lcm",
-        "det",
-    ]
+# Ratios, times and dates are not arithmetic.
+_CLOCK = re.compile(
+    r"\d+(?:\.\d+)?(?:\s*:\s*\d+(?:\.\d+)?)+(?:\s*⟦?[ap]\.?m\.?⟧?)?|\d{4}-\d{1,2}-\d{1,2}", re.IGNORECASE
 )
-_BASE = re.compile(r"([0-9A-Za-z]+)_\{?(?:⟦)?(\d{1,2}|[a-z]+)(?:⟧)?\}?")
+_REVERSED = re.compile(r"([^=<>]*[^=<>\s\\])\s*=\s*([A-Za-z])")
+_SENTENCE = re.compile(r"[^\W\d_]{3,}")
+_OPERATOR = re.compile(r"[-+*/^=<>()|]")
+_WORD = re.compile(r"[^\W\d_]{2,}(?:[\s'-]+[^\W\d_]+)*")
+_BASE = re.compile(r"(\d[0-9A-F]*)_\{?(?:⟦)?(\d{1,2}|[a-z]+)(?:⟧)?\}?")
 _BASE_NAMES = {
     name: base
     for base, name in enumerate(
@@ -231,24 +235,34 @@ def _both_signs(item: str) -> list[str]:
 def _single(text: str, *, depth: int) -> Form:
     if "\\pm" in text and len(_both_signs(text)) == 2:
         return _several("set", [text], depth=depth)
+    if _CLOCK.fullmatch(text):
+        return Words("".join(text.split()))
+    if match := _REVERSED.fullmatch(text):  # 5 = x
+        text = f"{match[2]} = {match[1]}"
     if match := _ASSIGNED.fullmatch(text):
         inner = _form(match[2], depth=depth + 1)
-        if isinstance(inner, Number | Formula) and not inner.name:
+        if isinstance(inner, Number) and not inner.name:
             return replace(inner, name=match[1])
+        if isinstance(inner, Formula) and not inner.name:
+            return replace(inner, name=match[1], whole=packed(text))
         return inner
     if match := _CHOICE.fullmatch(text.replace("⟦", "").replace("⟧", "")):
         return Words(match[1])
     words = " ".join(text.replace("⟦", " ").replace("⟧", " ").split())
-    if ("⟦" in text or "\\" not in text) and _WORD.fullmatch(words) and words.casefold() not in _FUNCTIONS:
+    if ("⟦" in text or "\\" not in text) and _WORD.fullmatch(words) and words.casefold() not in FUNCTIONS:
         return Words(words.casefold())
     if match := _BASE.fullmatch(text.replace(" ", "")):
         whole = _in_base(match[1], match[2])
         if whole is not None:
             return Number(Fraction(whole))
-    value_text, unit = _without_unit(text)
+    value_text, unit, scale = without_unit(text)
     value = rational(value_text)
     if value is not None:
-        return Number(value, unit)
+        return Number(value * scale, unit)
+    if "\\" not in text and _SENTENCE.search(text) and not _OPERATOR.search(text):
+        return Words(" ".join(text.replace("⟦", " ").replace("⟧", " ").casefold().split()))
+    if scale == 1 and value_text != text and (not unit or unit in KNOWN_UNITS):
+        return Formula(packed(value_text), unit=unit)
     return Formula(packed(text))
 
 
@@ -260,47 +274,6 @@ def _in_base(digits: str, base_text: str) -> int | None:
         return int(digits, base)
     except ValueError:
         return None
-
-
-_UNITS = {
-    "°": "°", "degree": "°", "deg": "°", "%": "%", "percent": "%", "$": "$", "dollar": "$", "usd": "$",
-    "cent": "cent", "mm": "mm", "millimeter": "mm", "millimetre": "mm", "cm": "cm", "centimeter": "cm",
-    "centimetre": "cm", "m": "m", "meter": "m", "metre": "m", "km": "km", "kilometer": "km", "kilometre": "km",
-    "inch": "inch", "inche": "inch", "in": "inch", "foot": "foot", "feet": "foot", "ft": "foot", "mile": "mile",
-    "g": "g", "gram": "g", "kg": "kg", "kilogram": "kg", "pound": "pound", "lb": "pound", "s": "s", "sec": "s",
-    "second": "s", "min": "minute", "minute": "minute", "h": "hour", "hr": "hour", "hour": "hour", "day": "day",
-    "week": "week", "month": "month", "year": "year", "unit": "", "mph": "mph", "liter": "liter", "litre": "liter",
-}  # fmt: skip
-_UNIT_POWER = re.compile(r"\s*\^\s*\{?\s*(-?\d)\s*\}?$")
-_TRAILING_TEXT = re.compile(r"\s*⟦([^⟦⟧]*)⟧$")
-_TRAILING_WORD = re.compile(r"(?<=[\d})])\s+([A-Za-z]{2,}(?:\s+[A-Za-z]{2,}){0,3})$|(?<=\d)(cm|mm|km|kg|mph)$")
-
-
-def _without_unit(text: str) -> tuple[str, str]:
-    """The text before the unit, and the unit's canonical name."""
-    head, power = text, ""
-    if match := _UNIT_POWER.search(text):
-        before = text[: match.start()].rstrip()
-        if before.endswith("⟧") or _TRAILING_WORD.search(before):
-            head, power = before, match[1]
-    if head.startswith("⟦usd⟧"):
-        return head.removeprefix("⟦usd⟧").strip(), "$"
-    names: list[str] = []
-    while match := _TRAILING_TEXT.search(head) or _TRAILING_WORD.search(head):
-        names.insert(0, next(group for group in match.groups() if group is not None))
-        head = head[: match.start()].rstrip()
-    if not names:
-        return text, ""
-    return head, _unit(" ".join(names), power)
-
-
-def _unit(name: str, power: str) -> str:
-    words = name.strip().strip(".").casefold().split()
-    if words and words[0] in ("square", "sq", "cubic"):
-        power = {"square": "2", "sq": "2", "cubic": "3"}[words.pop(0)]
-    singular = [word if word in _UNITS or len(word) < 4 else word.removesuffix("s") for word in words]
-    known = " ".join(_UNITS.get(word, word) for word in singular).strip()
-    return f"{known}^{power}" if known and power else known
 
 
 def split_list(text: str) -> list[str]:

@@ -51,7 +51,8 @@ def surely_different(a: str, b: str) -> bool:
         x, y = _value(a, point), _value(b, point)
         if x is None or y is None:
             return False
-        if abs(x - y) > TOLERANCE * max(abs(x), abs(y)):
+        # The absolute term: what cancels to nothing leaves a residue of rounding.
+        if abs(x - y) > TOLERANCE * max(abs(x), abs(y)) + 1e-9:
             return True
     return False
 

@@ -37,22 +37,37 @@ _PLAIN = (
     (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
     (re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![a-zA-Z])"), "⟦°⟧"),
     (re.compile(r"\\%|%"), "⟦%⟧"),
-    (re.compile(r"\\\$|€|£"), "⟦usd⟧"),
+    (re.compile(r"\\\$"), "⟦usd⟧"),
+    (re.compile(r"€"), "⟦euro⟧"),
+    (re.compile(r"£"), "⟦sterling⟧"),
+    (re.compile(r"[¥￥]"), "⟦yuan⟧"),
     (re.compile(r"\$"), " "),
     (re.compile(r"\{,\}"), ","),
 )
-_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
+_TEXT = re.compile(r"\\(text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
+
+
+# The end of a matrix row, `\\\\`, of which every other rule keeps off.
+ROW_END = "⏎"
+
+
+def _words_or_symbol(match: re.Match[str]) -> str:
+    """Words stand between marks. A symbol in upright or bold type is that symbol: the imaginary unit, e, a vector."""
+    font, content = match[1], match[2]
+    symbol = content.startswith("\\") or (len(content) == 1 and (font == "mathbf" or content in "ije"))
+    return content if symbol and font.startswith("math") else f"⟦{' '.join(content.split())}⟧"
 
 
 def normalise(answer: str) -> str:
     """One spelling of an answer's text. Words out of `\\text` and its relatives stand between ⟦ and ⟧."""
-    text = answer.translate(_VULGAR)
+    text = answer.replace("\\\\", ROW_END).translate(_VULGAR)
     text = _SUPERSCRIPT.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
     text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS)).translate(_CHARACTERS)
     text = text.replace("⟦", "").replace("⟧", "")
     for pattern, replacement in _PLAIN:
         text = pattern.sub(replacement, text)
-    text = _TEXT.sub(lambda match: f"⟦{' '.join(match[1].split())}⟧", text)
+    text = _TEXT.sub(_words_or_symbol, text)
+    text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime))", lambda m: "'" * m[0].count("prime"), text)
     text = " ".join(text.split())
     # A sentence's end is not part of an answer, a decimal point without digits neither.
     return text.removesuffix(".").strip()
@@ -73,6 +88,7 @@ def closes(text: str) -> int:
 
 def packed(text: str) -> str:
     """A formula without what does not change it: spaces, except those that end a command, and braces around all."""
+    text = re.sub(r"(?<=\d)\s+(?=\d)", "␣", text)  # 1 2 is not 12
     text = re.sub(r"(\\[a-zA-Z]+)\s+(?![a-zA-Z])", r"\1", text)
     text = re.sub(r"(?<!\\)\s+", "", re.sub(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])", "\\1\x00", text)).replace("\x00", " ")
     text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text)

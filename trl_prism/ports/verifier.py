@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from trl_prism.core.guards import refused
+from trl_prism.errors import PrismError
 
 
 class WorkerFailed(Exception):  # noqa: N818
@@ -87,16 +88,27 @@ class Verifier:
             if worker is None or worker.count >= self.recycle or worker.process.poll() is not None:
                 if worker is not None:
                     worker.stop()
-                worker = self._starter.submit(_Worker, self.memory).result()
+                worker = None
+                worker = self._start()
             result = worker.ask(pair, self.timeout)
         except WorkerFailed as error:
             if worker is not None:
                 worker.stop()
             worker = None
-            return self._note(pair, False, str(error))
+            return self._note(pair, False, str(error), keep=str(error) != "died")
         finally:
             self._idle.put(worker)
         return self._note(pair, result is True, None if isinstance(result, bool) else "error")
+
+    def _start(self) -> "_Worker":
+        """A new worker. That none can be started is no property of a formula, so it is an error and not a verdict."""
+        try:
+            return self._starter.submit(_Worker, self.memory).result()
+        except (OSError, RuntimeError, WorkerFailed) as error:
+            raise PrismError(
+                f"No Math-Verify worker can be started ({error or type(error).__name__}), so answers cannot be "
+                "compared. Check free memory and processes: `python -m trl_prism.ports.verify_worker 1024` must run."
+            ) from error
 
     def equal_many(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
         """Verdicts of many pairs, on all workers at once."""
@@ -106,13 +118,16 @@ class Verifier:
         list(self._askers.map(lambda pair: self.equal(*pair), distinct))
         return [self.equal(*pair) for pair in pairs]
 
-    def _note(self, pair: tuple[str, str], result: bool, cause: str | None) -> bool:
+    def _note(self, pair: tuple[str, str], result: bool, cause: str | None, *, keep: bool = True) -> bool:
+        """Counts and remembers a verdict; not that of a worker that died, which may not have been the pair's doing."""
         with self._lock:
+            if cause:
+                self.causes[cause] += 1
+            if not keep:
+                return result
             if len(self._cache) >= 200_000:
                 self._cache.clear()
             self._cache[pair] = result
-            if cause:
-                self.causes[cause] += 1
         return result
 
     def close(self) -> None:
@@ -136,7 +151,7 @@ class _Worker:
 
     def __init__(self, memory: int, *, start_timeout: float = 60.0):
         environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
             [sys.executable, "-m", "trl_prism.ports.verify_worker", str(memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
