@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. Both set up what they need.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export HF_HUB_DISABLE_TELEMETRY := 1

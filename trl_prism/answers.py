@@ -34,7 +34,7 @@ def equivalent(a: str, b: str, *, verifier: Verifier | None = None) -> bool:
     used = verifier or shared_verifier()
 
     # Sets of hard formulas would ask for many pairs; the answer as a whole has a budget as well.
-    deadline = time.monotonic() + 2 * used.timeout
+    deadline = time.monotonic() + 1.25 * used.timeout
 
     def equal_formulas(x: str, y: str) -> bool:
         return not surely_different(x, y) and time.monotonic() < deadline and used.equal(x, y)

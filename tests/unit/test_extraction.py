@@ -22,7 +22,7 @@ ROWS = list(rows_of_the_table())
 
 
 def test_the_table_is_read():
-    assert len(ROWS) == 16
+    assert len(ROWS) == 17
 
 
 @pytest.mark.parametrize(("completion", "answer"), ROWS)
@@ -48,7 +48,7 @@ def test_every_form_as_documented(completion, answer):
         ("الجواب \\boxed{٧}", "٧"),
         ("\\boxed{\n\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}\n}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
         ("a </think> b </think> \\boxed{3}", "3"),
-        ("</think>\\boxed{3}<think>", None),
+        ("</think>\\boxed{3}<think>", "3"),
         (r"\fbox{9}", "9"),
         (r"\boxedx{9}", None),
         ("\\boxed{\x00\ud800}", "\x00\ud800"),

@@ -17,6 +17,7 @@ r"""From a completion to its answer: what the last complete box holds.
 | `<think>\boxed{1}</think> \boxed{2}` | `2`: thinking does not count |
 | `<think>\boxed{1}</think> so it is 1` | none: nothing was answered after thinking |
 | `<think>\boxed{1}` | none: cut off while thinking |
+| `\boxed{4} <think>` | `4`: answered before |
 """
 
 import re
@@ -49,7 +50,9 @@ def extract_answer(completion: str) -> str | None:
 def after_thinking(completion: str) -> str | None:
     """What follows the last thinking block; `None` where the completion ends inside of one."""
     _, _, tail = completion.rpartition(_THINK_CLOSE)
-    return None if _THINK_OPEN in tail else tail
+    before, opened, _ = tail.partition(_THINK_OPEN)
+    # Thinking comes first: a mention of the tag after an answer does not take the answer back.
+    return before if before.strip() or not opened else None
 
 
 def last_box(text: str) -> str | None:
