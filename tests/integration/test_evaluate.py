@@ -191,7 +191,9 @@ def test_every_real_set_is_read_whole(data, name):
     assert len(problems) == SIZES[name]
     assert all(problem.question.strip() and problem.answer.strip() for problem in problems)
     maths = Maths()
-    assert all(maths.equivalent(problem.answer, problem.answer) for problem in problems)
+    # Not the very same text, which needs no reading: as a model would box it, with other spaces.
+    respelled = {problem.answer: f" {problem.answer.rstrip('.')}\\, ." for problem in problems}
+    assert [answer for answer, other in respelled.items() if not maths.equivalent(answer, other)] == []
 
 
 def test_problems_without_an_answer_are_left_out_and_said(data, caplog):
