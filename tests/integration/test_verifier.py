@@ -10,6 +10,7 @@ import time
 from itertools import permutations
 from pathlib import Path
 
+import psutil
 import pytest
 
 from trl_prism.answers import equivalent, vote, vote_all
@@ -26,8 +27,9 @@ def verifier():
 
 
 def children(pid):
-    out = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(line.split()[0]) for line in out.stdout.splitlines() if "verify_worker" in line]
+    return [
+        child.pid for child in psutil.Process(pid).children() if any("verify_worker" in w for w in child.cmdline())
+    ]
 
 
 def alive(pid):
