@@ -4,6 +4,8 @@ import math
 import re
 from fractions import Fraction
 
+from trl_prism.core.tokens import TokenReader, Undecided
+
 
 MAX_DEPTH = 40
 MAX_EXPONENT = 1_000
@@ -14,10 +16,6 @@ _TOKEN = re.compile(
     r"|(?P<mark>[-+*/^(){}\[\]]))"
 )
 _MIXED = re.compile(r"([+-]?)\s*(\d+)\s*(?:\s(\d+)\s*/\s*(\d+)|\\frac\s*(?:\{(\d+)\}|(\d))\s*(?:\{(\d+)\}|(\d)))")
-
-
-class _Undecided(Exception):  # noqa: N818
-    pass
 
 
 def rational(text: str) -> Fraction | None:
@@ -43,55 +41,29 @@ def rational(text: str) -> Fraction | None:
         reader = _Reader(text)
         value = reader.sum(0)
         return value if reader.at_end() else None
-    except (_Undecided, ZeroDivisionError):
+    except (Undecided, ZeroDivisionError):
         return None
 
 
-class _Reader:
+class _Reader(TokenReader):
     """Recursive descent over `sum: product ((+|-) product)*`, with bounds on depth and on the size of every value."""
 
     def __init__(self, text: str):
-        self.tokens: list[tuple[str, str]] = []
-        position = 0
-        text = text.strip()
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise _Undecided
-            kind = match.lastgroup or ""
-            self.tokens.append((kind, match[kind]))
-            position = match.end()
-        self.position = 0
-
-    def at_end(self) -> bool:
-        return self.position == len(self.tokens)
-
-    def peek(self) -> str:
-        return "" if self.at_end() else self.tokens[self.position][1]
-
-    def take(self) -> str:
-        if self.at_end():
-            raise _Undecided
-        self.position += 1
-        return self.tokens[self.position - 1][1]
-
-    def expect(self, mark: str) -> None:
-        if self.take() != mark:
-            raise _Undecided
+        super().__init__(text, _TOKEN)
 
     def sum(self, depth: int) -> Fraction:
         if depth > MAX_DEPTH:
-            raise _Undecided
+            raise Undecided
         value = self.product(depth)
-        while self.peek() in ("+", "-"):
+        while self.next in ("+", "-"):
             sign = self.take()
             value = _bounded(value + self.product(depth) * (1 if sign == "+" else -1))
         return value
 
     def product(self, depth: int) -> Fraction:
         value = self.signed(depth)
-        while self.peek() in ("*", "/", "\\times", "(", "\\sqrt"):
-            mark = self.peek()
+        while self.next in ("*", "/", "\\times", "(", "\\sqrt"):
+            mark = self.next
             if mark in ("(", "\\sqrt"):  # 2(3), 3\sqrt{4}
                 value = _bounded(value * self.power(depth))
                 continue
@@ -102,29 +74,29 @@ class _Reader:
 
     def signed(self, depth: int) -> Fraction:
         sign = 1
-        while self.peek() in ("+", "-"):
+        while self.next in ("+", "-"):
             sign = -sign if self.take() == "-" else sign
         return sign * self.power(depth)
 
     def power(self, depth: int) -> Fraction:
         base = self.atom(depth + 1)
-        if self.peek() != "^":
+        if self.next != "^":
             return base
         self.take()
-        exponent = self.group(depth + 1) if self.peek() == "{" else self.signed_digit()
-        if exponent.denominator != 1 or abs(exponent) > MAX_EXPONENT or self.peek() == "^":
-            raise _Undecided
+        exponent = self.group(depth + 1) if self.next == "{" else self.signed_digit()
+        if exponent.denominator != 1 or abs(exponent) > MAX_EXPONENT or self.next == "^":
+            raise Undecided
         size = max(base.numerator.bit_length(), base.denominator.bit_length())
         if size * abs(int(exponent)) > MAX_BITS:
-            raise _Undecided
+            raise Undecided
         return base ** int(exponent)
 
     def signed_digit(self) -> Fraction:
         """TeX's exponent without braces: one digit. `2^10` is how people write 2^{10}, so all digits are taken."""
-        sign = -1 if self.peek() == "-" and self.take() else 1
+        sign = -1 if self.next == "-" and self.take() else 1
         token = self.take()
         if not token.isdigit():
-            raise _Undecided
+            raise Undecided
         return Fraction(sign * int(token))
 
     def group(self, depth: int) -> Fraction:
@@ -135,11 +107,11 @@ class _Reader:
 
     def argument(self, depth: int) -> Fraction:
         """A command's argument: a group, or as in TeX one digit."""
-        if self.peek() == "{":
+        if self.next == "{":
             return self.group(depth)
-        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
+        kind, token = self.kind, self.next
         if kind != "number" or not token.isdigit():
-            raise _Undecided
+            raise Undecided
         if len(token) == 1:
             self.position += 1
         else:
@@ -148,8 +120,8 @@ class _Reader:
 
     def atom(self, depth: int) -> Fraction:
         if depth > MAX_DEPTH:
-            raise _Undecided
-        kind, token = ("", "") if self.at_end() else self.tokens[self.position]
+            raise Undecided
+        kind, token = self.kind, self.next
         if kind == "number":
             self.position += 1
             return _number(token)
@@ -165,26 +137,26 @@ class _Reader:
             value = self.sum(depth + 1)
             self.expect({"(": ")", "{": "}", "[": "]"}[token])
             return value
-        raise _Undecided
+        raise Undecided
 
 
 def _number(token: str) -> Fraction:
     mantissa, _, exponent = token.lower().partition("e")
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
-        raise _Undecided
+        raise Undecided
     return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
 
 
 def _root(value: Fraction) -> Fraction:
     if value < 0:
-        raise _Undecided
+        raise Undecided
     top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
     if top * top != value.numerator or bottom * bottom != value.denominator:
-        raise _Undecided
+        raise Undecided
     return Fraction(top, bottom)
 
 
 def _bounded(value: Fraction) -> Fraction:
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
-        raise _Undecided
+        raise Undecided
     return value

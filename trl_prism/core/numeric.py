@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
+from trl_prism.core.tokens import TokenReader, Undecided
+
 
 MAX_DEPTH = 40
 TOLERANCE = 1e-5
@@ -63,60 +65,31 @@ def _value(formula: str, point: int) -> complex | None:
     try:
         reader = _Reader(formula, point)
         value = reader.sum(0)
-    except (_Undecided, ZeroDivisionError, OverflowError, ValueError):
+    except (Undecided, ZeroDivisionError, OverflowError, ValueError):
         return None
     return value if reader.at_end() and cmath.isfinite(value) and abs(value) < 1e300 else None
 
 
-class _Undecided(Exception):  # noqa: N818
-    pass
-
-
-class _Reader:
+class _Reader(TokenReader):
     """Recursive descent over `sum: product ((+|-) product)*`, where factors may stand side by side."""
 
     def __init__(self, text: str, point: int):
+        super().__init__(text, _TOKEN)
         self.point = point
-        self.tokens: list[tuple[str, str]] = []
-        position, text = 0, text.strip()
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise _Undecided
-            kind = match.lastgroup or ""
-            self.tokens.append((kind, match[kind]))
-            position = match.end()
-        self.position = 0
-
-    def at_end(self) -> bool:
-        return self.position == len(self.tokens)
-
-    def peek(self) -> tuple[str, str]:
-        return ("", "") if self.at_end() else self.tokens[self.position]
-
-    def take(self) -> tuple[str, str]:
-        if self.at_end():
-            raise _Undecided
-        self.position += 1
-        return self.tokens[self.position - 1]
-
-    def expect(self, mark: str) -> None:
-        if self.take()[1] != mark:
-            raise _Undecided
 
     def sum(self, depth: int) -> complex:
         if depth > MAX_DEPTH:
-            raise _Undecided
+            raise Undecided
         value = self.product(depth)
-        while self.peek()[1] in ("+", "-"):
-            sign = 1 if self.take()[1] == "+" else -1
+        while self.next in ("+", "-"):
+            sign = 1 if self.take() == "+" else -1
             value += sign * self.product(depth)
         return value
 
     def product(self, depth: int) -> complex:
         value = self.signed(depth)
         while True:
-            kind, token = self.peek()
+            kind, token = self.kind, self.next
             if token in _PRODUCT:
                 self.take()
                 factor = self.signed(depth)
@@ -128,34 +101,34 @@ class _Reader:
 
     def signed(self, depth: int) -> complex:
         sign = 1
-        while self.peek()[1] in ("+", "-"):
-            sign = -sign if self.take()[1] == "-" else sign
+        while self.next in ("+", "-"):
+            sign = -sign if self.take() == "-" else sign
         return sign * self.power(depth)
 
     def power(self, depth: int) -> complex:
         base = self.atom(depth + 1)
-        if self.peek()[1] != "^":
+        if self.next != "^":
             return base
         self.take()
         exponent = self.argument(depth + 1)
-        if self.peek()[1] == "^":
-            raise _Undecided
+        if self.next == "^":
+            raise Undecided
         whole = exponent.imag == 0 and exponent.real == round(exponent.real)
         if not whole and not _positive(base):
-            raise _Undecided
+            raise Undecided
         return base ** int(exponent.real) if whole and abs(exponent) < 1000 else base**exponent
 
     def argument(self, depth: int) -> complex:
         """What a command or an exponent applies to: a group, or one token."""
-        if self.peek()[1] == "{":
+        if self.next == "{":
             self.take()
             value = self.sum(depth + 1)
             self.expect("}")
             return value
-        kind, token = self.peek()
+        kind, token = self.kind, self.next
         if kind == "number":
             if len(token) > 1:  # TeX takes one digit, people mean all
-                raise _Undecided
+                raise Undecided
             self.take()
             return complex(float(token))
         if token == "-":
@@ -163,12 +136,12 @@ class _Reader:
             return -self.argument(depth + 1)
         if kind == "letter" or token == "\\pi" or token in _GREEK:
             return self.atom(depth + 1)
-        raise _Undecided
+        raise Undecided
 
     def atom(self, depth: int) -> complex:
         if depth > MAX_DEPTH:
-            raise _Undecided
-        kind, token = self.take()
+            raise Undecided
+        kind, token = self.kind, self.take()
         if kind == "number":
             return complex(float(token))
         if token in ("(", "{", "["):
@@ -188,18 +161,18 @@ class _Reader:
             return self.logarithm(token, depth)
         if token in _FUNCTIONS:
             return self.function(token, depth)
-        raise _Undecided
+        raise Undecided
 
     def variable(self, name: str) -> complex:
-        if self.peek()[1] == "_":
+        if self.next == "_":
             self.take()
             name += "_"
-            if self.peek()[1] == "{":
-                while self.peek()[1] not in ("}", ""):
-                    name += self.take()[1]
+            if self.next == "{":
+                while self.next not in ("}", ""):
+                    name += self.take()
                 self.expect("}")
             else:
-                name += self.take()[1]
+                name += self.take()
             name = name.replace("{", "")
         elif name == "e":
             return complex(math.e)
@@ -209,52 +182,52 @@ class _Reader:
 
     def root(self, depth: int) -> complex:
         degree = complex(2)
-        if self.peek()[1] == "[":
+        if self.next == "[":
             self.take()
             degree = self.sum(depth + 1)
             self.expect("]")
         radicand = self.argument(depth)
         if not _positive(radicand):
-            raise _Undecided
+            raise Undecided
         return radicand ** (1 / degree)
 
     def logarithm(self, name: str, depth: int) -> complex:
         base = complex(math.e)
-        if self.peek()[1] == "_":
+        if self.next == "_":
             self.take()
             base = self.argument(depth)
         elif name == "\\log":  # of base 10 or e: who knows
-            raise _Undecided
+            raise Undecided
         value = self.applied(depth)
         if not _positive(value) or not _positive(base):
-            raise _Undecided
+            raise Undecided
         return cmath.log(value) / cmath.log(base)
 
     def function(self, name: str, depth: int) -> complex:
         exponent = 1
-        if self.peek()[1] == "^":
+        if self.next == "^":
             self.take()
             power = self.argument(depth)
             if power.imag or power.real not in (2.0, 3.0, 4.0):  # -1 would be the inverse function
-                raise _Undecided
+                raise Undecided
             exponent = int(power.real)
         return _FUNCTIONS[name](self.applied(depth)) ** exponent
 
     def applied(self, depth: int) -> complex:
         """A function's argument: brackets, or factors side by side up to the next sign or function."""
-        kind, token = self.peek()
+        kind, token = self.kind, self.next
         if token in ("(", "{", "["):
             value = self.atom(depth + 1)
-            if self.peek()[1] == "^":
-                raise _Undecided
+            if self.next == "^":
+                raise Undecided
             return value
         if kind not in _FACTOR:
-            raise _Undecided
+            raise Undecided
         value = self.power(depth)
-        while self.peek()[0] == "letter" or self.peek()[1] == "\\pi":
+        while self.kind == "letter" or self.next == "\\pi":
             value *= self.power(depth)
-        if self.peek()[1] in ("(", "/"):  # sin x / 2: where the argument ends is a matter of taste
-            raise _Undecided
+        if self.next in ("(", "/"):  # sin x / 2: where the argument ends is a matter of taste
+            raise Undecided
         return value
 
 
