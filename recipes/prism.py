@@ -1,29 +1,19 @@
 """Runs Prism: `accelerate launch recipes/prism.py --config recipes/<model>/<variant>.yaml [--field value]`."""
 
-import os
 import sys
-import warnings
+
+from trl_prism.cli import guarded
 
 
-def main(args: list[str] | None = None) -> int:
-    # One thread per process: several share the cores, and more threads than cores make steps many times slower.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    from trl_prism.errors import PrismError
+def main() -> None:
+    from trl_prism.console import quiet_libraries
     from trl_prism.recipe import parse_config
+    from trl_prism.self_play import play
 
-    try:
-        config = parse_config(sys.argv[1:] if args is None else args)
-        from trl_prism.console import quiet_libraries
-        from trl_prism.self_play import play
-
-        quiet_libraries()
-        play(config)
-    except PrismError as error:
-        sys.stderr.write(f"\nerror: {error}\n")
-        return 2
-    return 0
+    config = parse_config(sys.argv[1:])
+    quiet_libraries()
+    play(config)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

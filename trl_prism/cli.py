@@ -1,19 +1,32 @@
-"""The command `trl-prism`."""
+"""The command `trl-prism`, and what every front shares: quiet start, one clear error, an exit code."""
 
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 COMMANDS = ("evaluate",)
 USAGE = f"usage: trl-prism {{{','.join(COMMANDS)}}} [--config file.yaml] [--field value]; --help after a command"
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0, or 2 for input that cannot work."""
+def guarded(action: Callable[[], object]) -> int:
+    """Runs a front and returns its exit code: 0, or 2 with one message for input that cannot work."""
+    # One thread per process: several share the cores, and more threads than cores make steps many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    from trl_prism.errors import PrismError
+
+    try:
+        action()
+    except PrismError as error:
+        sys.stderr.write(f"\nerror: {error}\n")
+        return 2
+    return 0
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
     words = list(sys.argv[1:] if args is None else args)
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write(USAGE + "\n")
@@ -22,18 +35,14 @@ def main(args: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         sys.stderr.write(f"error: there is no command {command!r}\n{USAGE}\n")
         return 2
-    from trl_prism.errors import PrismError
+    return guarded(lambda: _evaluate(rest))
 
-    try:
-        if command == "evaluate":
-            from trl_prism.evaluate.command import EvaluateConfig, run
-            from trl_prism.recipe import parse_dataclass
 
-            run(parse_dataclass(EvaluateConfig, rest, prog="trl-prism evaluate"))
-    except PrismError as error:
-        sys.stderr.write(f"\nerror: {error}\n")
-        return 2
-    return 0
+def _evaluate(args: Sequence[str]) -> None:
+    from trl_prism.evaluate.command import EvaluateConfig, run
+    from trl_prism.recipe import parse_dataclass
+
+    run(parse_dataclass(EvaluateConfig, args, prog="trl-prism evaluate"))
 
 
 if __name__ == "__main__":
