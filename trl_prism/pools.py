@@ -24,7 +24,7 @@ def measure_pool(
         domain ([`~trl_prism.domains.base.Domain`]): Names the true kind of a question where it can.
         past (`numpy.ndarray` of shape `(K,)`): Questions per cluster in earlier rounds.
     """
-    usable = [candidate for candidate in pool if candidate.dropped not in ("malformed", "implausible")]
+    usable = [candidate for candidate in pool if candidate.usable]
     counts = np.bincount([candidate.cluster for candidate in usable], minlength=num_clusters).astype(float)
     now, cumulative = coverage(counts), coverage(past + counts)
     kinds = None

@@ -139,7 +139,7 @@ class SelfPlay:
                 skip_duplicates=True,
                 on_progress=advance,
             )
-        usable = [candidate for candidate in pool if candidate.dropped not in ("malformed", "implausible")]
+        usable = [candidate for candidate in pool if candidate.usable]
         self.embeddings = self.parts.embedder.embed([candidate.question for candidate in usable])
         for candidate, cluster in zip(usable, self.parts.partition.assign(self.embeddings), strict=True):
             candidate.cluster = int(cluster)
@@ -202,7 +202,7 @@ class SelfPlay:
     ) -> None:
         """Measures the round, writes its row and shows its line."""
         counts = funnel(pool)
-        usable = [candidate for candidate in pool if candidate.dropped not in ("malformed", "implausible")]
+        usable = [candidate for candidate in pool if candidate.usable]
         asked = [candidate.agreement for candidate in usable if candidate.dropped != "duplicate"]
         widths, self.asked_so_far = measure_pool(
             pool,

@@ -234,3 +234,21 @@ def test_a_real_language_model_end_to_end(smollm2, data):
     # It can hardly add, but it boxes what it finds.
     assert 0 <= summary.scores["accuracy"].value < 1 and summary.frac_unanswered < 0.9
     assert sum(result.greedy is not None and result.greedy.strip("$").isdigit() for result in results) >= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("owner/set", ("owner/set", (None,), "test", None)),
+        ("owner/set:main/train@abc", ("owner/set", ("main",), "train", "abc")),
+        ("owner/set/validation", ("owner/set", (None,), "validation", None)),
+    ],
+)
+def test_the_parts_of_a_hub_id(name, asked, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "trl_prism.evaluate.benchmarks._from_hub",
+        lambda *args: calls.append(args) or [{"question": "q", "answer": "1"}],
+    )
+    assert load_benchmark(name) == [Problem("q", "1")]
+    assert calls == [asked]

@@ -42,6 +42,11 @@ class Candidate:
     dropped: str | None = None
     detail: str = ""
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is a question at all: neither malformed nor implausible, kept or not."""
+        return self.dropped not in ("malformed", "implausible")
+
 
 def curate(
     pool: Iterable[Candidate],

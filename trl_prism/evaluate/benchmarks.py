@@ -167,11 +167,9 @@ def load_benchmark(
     elif known is not None:
         rows = _from_hub(known.hub_id, known.configs, known.split, revision or None)
     elif "/" in base and not path.suffix:
-        hub_id, _, split = base.partition(":")[0], None, "test"
-        owner, _, rest = hub_id.partition("/")
-        title, _, named_split = rest.partition("/")
-        config = base.partition(":")[2] or None
-        rows = _from_hub(f"{owner}/{title}", (config,), named_split or split, revision or None)
+        owner, title, *split = base.split("/", 2)
+        title, _, config = title.partition(":")
+        rows = _from_hub(f"{owner}/{title}", (config or None,), split[0] if split else "test", revision or None)
     else:
         raise PrismError(
             f"There is no benchmark {name!r}. Known are {', '.join(BENCHMARKS)}; a path of a JSONL file or a Hub id "
