@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from trl_prism.answers import equivalent, vote_all
-from trl_prism.core.canonical import Number, canonical
+from trl_prism.core.canonical import canonical
 from trl_prism.core.extraction import last_box
+from trl_prism.core.forms import Number
 from trl_prism.ports.verifier import Verifier
 
 
@@ -115,12 +116,14 @@ def main() -> None:
     def ours(rows: list[list[str | None]]) -> tuple[float, Counter[str]]:
         """Median seconds with a fresh cache, workers warm."""
         from trl_prism import answers
+        from trl_prism.core import numeric
 
         seconds = []
         for _ in range(args.repeats):
             verifier = Verifier()
             verifier.equal("x+x", "2x")
             answers._canonical.cache_clear()
+            numeric._value.cache_clear()
             start = time.perf_counter()
             vote_all(rows, verifier=verifier)
             seconds.append(time.perf_counter() - start)

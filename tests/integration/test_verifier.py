@@ -90,17 +90,31 @@ def test_nothing_is_evaluated_as_python(verifier, tmp_path):
     assert not target.exists()
 
 
-def test_a_worker_that_hangs_costs_its_pair_only():
+@pytest.mark.parametrize("limits", [{"timeout": 1.0, "wall_timeout": 60.0}, {"timeout": 60.0, "wall_timeout": 1.0}])
+def test_a_worker_that_hangs_costs_its_pair_only(limits):
     before = set(children(os.getpid()))
-    verifier = Verifier(num_workers=1, timeout=1.0)
+    verifier = Verifier(num_workers=1, **limits)
     assert verifier.equal(r"\sqrt{8}", r"2\sqrt{2}")
     [first] = set(children(os.getpid())) - before
     start = time.monotonic()
     assert not verifier.equal("(x+y+z)^{99}", "2x")
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 5
     assert verifier.causes == {"timeout": 1}
     assert gone([first])
     assert verifier.equal("x^2-1", "(x-1)(x+1)")
+    verifier.close()
+
+
+def test_waiting_for_a_core_is_not_computing():
+    """A stopped worker stands for one that a busy machine does not let run."""
+    before = set(children(os.getpid()))
+    verifier = Verifier(num_workers=1, timeout=0.5, wall_timeout=30.0)
+    assert verifier.equal("x+x", "2x")
+    [pid] = set(children(os.getpid())) - before
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(1.5, lambda: os.kill(pid, signal.SIGCONT)).start()
+    assert verifier.equal(r"\sqrt{8}", r"2\sqrt{2}")
+    assert not verifier.causes
     verifier.close()
 
 

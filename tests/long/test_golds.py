@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.test_canonical import golds
 from trl_prism.answers import equivalent
-from trl_prism.core.canonical import Formula, canonical
+from trl_prism.core.canonical import canonical
+from trl_prism.core.forms import Formula
 from trl_prism.ports.verifier import Verifier
 
 

@@ -12,9 +12,10 @@ MAX_EXPONENT = 1_000
 MAX_BITS = 20_000
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<command>\\(?:frac|times|sqrt))"
+    r"\s*(?:(?P<repeating>\d*\.\d*\\overline\s*\{\s*\d+\s*\}|\d*\.\(\d+\))|(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<command>\\(?:frac|times|sqrt))"
     r"|(?P<mark>[-+*/^(){}\[\]]))"
 )
+_REPEATING = re.compile(r"(\d*)\.(\d*)\D+(\d+)\D+")
 _MIXED = re.compile(r"([+-]?)\s*(\d+)\s*(?:\s(\d+)\s*/\s*(\d+)|\\frac\s*(?:\{(\d+)\}|(\d))\s*(?:\{(\d+)\}|(\d)))")
 
 
@@ -125,6 +126,9 @@ class _Reader(TokenReader):
         if kind == "number":
             self.position += 1
             return _number(token)
+        if kind == "repeating":
+            self.position += 1
+            return _repeating(token)
         if token == "\\frac":
             self.position += 1
             top = self.argument(depth)
@@ -145,6 +149,15 @@ def _number(token: str) -> Fraction:
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
         raise Undecided
     return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+
+
+def _repeating(token: str) -> Fraction:
+    r"""`0.1\overline{6}` and `0.(6)` exactly."""
+    match = _REPEATING.fullmatch(token)
+    if match is None or len(token) > MAX_EXPONENT:
+        raise Undecided
+    whole, fixed, period = match.groups()
+    return Fraction(f"{whole or 0}.{fixed or 0}") + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(fixed))
 
 
 def _root(value: Fraction) -> Fraction:

@@ -25,125 +25,36 @@ r"""A canonical form for answers that can be compared without a computer algebra
 | `(1,2)`, `(1,2,3)` | no | and all of a tuple |
 | `(1,2)`, `(2,1)` | no | tuples are ordered |
 | `(1,2)`, `[1,2]`, `(1,2]` | no | brackets tell intervals apart |
+| `1 \le x < 3`, `[1,3)`; `x > 2`, `(2,\infty)`, `\{x \mid x > 2\}` | yes | an inequality is an interval |
+| `x < 1 \text{ or } x > 2`, `(-\infty,1) \cup (2,\infty)` | yes | and several joined by "or" are a union |
+| `x = 1, y = 2`, `(1,2)` | yes | letters that are given values are a point, in the order of the alphabet |
+| `(\pm 3, 0)`, `(3,0), (-3,0)` | yes | one sign for both |
+| `\emptyset`, `\varnothing`, `\{\}` | yes | no solutions |
+| `{1,2}`, `\{1,2\}` | yes | TeX would show the braces of the first as nothing |
+| `0.1\overline{6}`, `1/6`; `0.(3)`, `1/3` | yes | repeating decimals are exact |
+| `(A) 5`, `A`, `\text{option A}` | yes | what a choice says may be left out, |
+| `(A) 5`, `(A) 6` | no | but two must agree |
+| `A`, `A or B`; `AC` and `A, C` | no | A or B chooses nothing; AC may be a segment |
+| `sqrt(12)`, `\sqrt{12}`; `2pi`, `2\pi`; `x^(1/2)`, `x^{1/2}` | yes | plain text is read as TeX |
+| `\approx 5`, `x \approx 5`, `5` | yes | the value is what is compared |
+| `5 m` and `5` | no | a lone letter is a variable; `5\text{ m}` has a unit |
+| `5元`, `5\text{ yuan}`; `10人`, `10` | yes | Chinese units and counters |
 | `１２`, `12`; `（1，2）`, `(1,2)` | yes | full-width digits and punctuation |
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from trl_prism.core.arithmetic import MAX_DEPTH, rational
-from trl_prism.core.spelling import ROW_END, closes, normalise, packed
+from trl_prism.core.forms import Form, Formula, Number, Several, Words, same
+from trl_prism.core.inequalities import INFINITY, condition, interval
+from trl_prism.core.spelling import closes, normalise, packed
 from trl_prism.core.units import FUNCTIONS, KNOWN_UNITS, without_unit
 
 
 MAX_CHARS = 2_000
-
-# What a canonical form is made of.
-
-
-@dataclass(frozen=True)
-class Number:
-    """An exact rational number; the unit and the variable that it is given to, where there is one."""
-
-    value: Fraction
-    unit: str = ""
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class Words:
-    """Text that is no formula, or a choice such as A."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Several:
-    """Several answers: `kind` is `set`, or the brackets of a tuple or interval such as `()` or `(]`."""
-
-    kind: str
-    items: tuple["Form", ...]
-
-
-@dataclass(frozen=True)
-class Formula:
-    """Anything else: equal if it is written the same, otherwise a computer algebra system must say.
-
-    `whole` is the equation that gave the formula its name.
-    """
-
-    text: str
-    unit: str = ""
-    name: str = ""
-    whole: str = ""
-
-
-Form = Number | Words | Several | Formula
-
-
-def same(a: Form, b: Form, equal_formulas: Callable[[str, str], bool]) -> bool:
-    """Whether two forms are the same answer.
-
-    Args:
-        a, b (`Form`): As from [`canonical`].
-        equal_formulas (`Callable`): Decides for two formulas that are written differently, or a formula and a number.
-    """
-    if isinstance(a, Number) and isinstance(b, Number):
-        return a.value == b.value and _compatible(a.unit, b.unit) and _compatible(a.name, b.name)
-    if isinstance(a, Words) or isinstance(b, Words):
-        return a == b
-    if isinstance(a, Several) and isinstance(b, Several):
-        if a.kind != b.kind or len(a.items) != len(b.items):
-            return False
-        ordered = a.kind != "set" or _is_key(a, b) or _is_key(b, a)
-        if ordered:
-            return all(same(x, y, equal_formulas) for x, y in zip(a.items, b.items, strict=True))
-        return _matched(a.items, b.items, equal_formulas)
-    if isinstance(a, Several) or isinstance(b, Several) or not _compatible(a.unit, b.unit):
-        return False
-    left, right = (form.text if isinstance(form, Formula) else _written(form.value) for form in (a, b))
-    wholes = [
-        form.whole or form.text for form in (a, b) if isinstance(form, Formula) and "=" in form.whole + form.text
-    ]
-    if not _compatible(a.name, b.name) or (len(wholes) == 2 and "=" in left + right):
-        if len(wholes) < 2:
-            return False
-        left, right = wholes
-    # Math-Verify drops primes, which tell a function from its derivative.
-    if left == right or left.count("'") != right.count("'"):
-        return left == right
-    return equal_formulas(left.replace(ROW_END, r"\\ "), right.replace(ROW_END, r"\\ "))
-
-
-def _is_key(named: "Several", bare: "Several") -> bool:
-    """Whether one side gives values to several variables and the other lists values: then the order counts."""
-    names = {item.name for item in named.items if isinstance(item, Number | Formula)}
-    return len(names - {""}) > 1 and not any(item.name for item in bare.items if isinstance(item, Number | Formula))
-
-
-def _matched(xs: Sequence[Form], ys: Sequence[Form], equal_formulas: Callable[[str, str], bool]) -> bool:
-    """Whether every x has a y of its own. Greedy is enough: what is the same as x is interchangeable."""
-    left = list(ys)
-    for x in xs:
-        found = next((i for i, y in enumerate(left) if same(x, y, equal_formulas)), None)
-        if found is None:
-            return False
-        del left[found]
-    return True
-
-
-def _differ(a: str, b: str) -> bool:
-    return False
-
-
-def _compatible(a: str, b: str) -> bool:
-    return not a or not b or a == b
-
-
-def _written(value: Fraction) -> str:
-    return str(value.numerator) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def canonical(answer: str) -> Form:
@@ -158,12 +69,17 @@ def canonical(answer: str) -> Form:
 # Then structure: sets, tuples, lists, and what a single answer is.
 
 _ASSIGNED = re.compile(
-    r"([A-Za-z](?:_\{?\w+\}?)?|\\[a-z]+)\s*(?:\(\s*[a-z]\s*\))?\s*(?:=|\\in(?![a-z]))\s*(?=\S)([^=]*)"
+    r"([A-Za-z](?:_\{?\w+\}?)?|\\[a-z]+)\s*(?:\(\s*[a-z]\s*\))?\s*"
+    r"(?:=|\\in(?![a-z])|\\approx(?![a-z]))\s*(?=\S)([^=]*)"
 )
 _TUPLE_ASSIGNED = re.compile(r"\(\s*[a-zA-Z](?:\s*,\s*[a-zA-Z])+\s*\)\s*=\s*(\(.*\))")
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _AND = re.compile(r"\s*(?:⟦\s*(?:and|or|,)\s*⟧|\band\b|\bor\b)\s*")
-_CHOICE = re.compile(r"\(?\s*([A-Z])\s*\)?[.):]?")
+_OR = re.compile(r"\s*(?:⟦\s*or\s*⟧|\bor\b)\s*")
+_CHOICE = re.compile(r"(?:(?i:option|choice|answer)\s*)?\(?\s*([A-Z])\s*\)?[.):]?")
+_CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([A-Z])\s*\)|([A-Z])\s*[.:)])\s+(?=[-\w\\.$(])(.*)")
+_UNION = re.compile(r"\\cup(?![a-z])")
+_APPROXIMATE = re.compile(r"(?:=|\\approx(?![a-z]))\s*")
 # Ratios, times and dates are not arithmetic.
 _CLOCK = re.compile(
     r"\d+(?:\.\d+)?(?:\s*:\s*\d+(?:\.\d+)?)+(?:\s*⟦?[ap]\.?m\.?⟧?)?|\d{4}-\d{1,2}-\d{1,2}", re.IGNORECASE
@@ -202,19 +118,62 @@ def _form(text: str, *, depth: int) -> Form:
     text = text.strip()
     if depth > MAX_DEPTH:
         return Formula(packed(text))
+    if text.startswith("+") and text[1:].strip() == INFINITY:
+        text = INFINITY
     if match := _TUPLE_ASSIGNED.fullmatch(text):
         return _form(match[1], depth=depth + 1)
+    if match := _APPROXIMATE.match(text):
+        return _form(text[match.end() :], depth=depth + 1)
     if text.startswith("\\{") and text.endswith("\\}") and closes(text[1:-2] + "}") == len(text) - 3:
-        return _several("set", split_list(text[2:-2]), depth=depth)
+        return _set(text[2:-2].strip(), depth=depth)
+    if text.startswith("{") and closes(text) == len(text) - 1:
+        return _form(text[1:-1], depth=depth + 1)
+    if text == "\\emptyset":
+        return Several("set", ())
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and closes(text) == len(text) - 1:
         items = split_list(text[1:-1])
         if len(items) > 1:
-            return _several(text[0] + text[-1], items, depth=depth)
+            signs = _both_signs(text)
+            return _several(text[0] + text[-1], items, depth=depth) if len(signs) == 1 else _set_of(signs, depth=depth)
+    if found := _interval(text, depth=depth):
+        return found
+    parts = [part.strip() for part in _UNION.split(text)]
+    if len(parts) > 1 and (union := _union(parts, depth=depth)):
+        return union
     bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text) if depth == 0 else text
     items = [part for item in split_list(bare) for part in _AND.split(item) if part]
     if len(items) > 1:
+        if len(_OR.split(bare)) == len(items):
+            union = _union(items, depth=depth)
+            if union and all(isinstance(form, Several) and form.name for form in union.items):  # points are no union
+                return union
+            if all(_CHOICE.fullmatch(item) for item in items):  # A or B chooses nothing
+                return Words(" or ".join(items))
         return _several("set", items, depth=depth)
     return _single(bare, depth=depth)
+
+
+def _set(inside: str, *, depth: int) -> Form:
+    where = condition(inside)
+    found = _interval(where, depth=depth) if where is not None else None
+    if found is not None:
+        return found
+    return _several("set", split_list(inside), depth=depth) if inside else Several("set", ())
+
+
+def _interval(text: str, *, depth: int) -> Several | None:
+    found = interval(text)
+    if found is None:
+        return None
+    kind, low, high, name = found
+    return Several(kind, (_form(low, depth=depth + 1), _form(high, depth=depth + 1)), name)
+
+
+def _union(parts: Sequence[str], *, depth: int) -> Several | None:
+    """A union of intervals; `None` where a part is something else."""
+    forms = [_form(part, depth=depth + 1) for part in parts]
+    intervals = [form for form in forms if isinstance(form, Several) and form.kind not in ("set", "union")]
+    return Several("union", tuple(intervals)) if len(intervals) == len(parts) else None
 
 
 def _several(kind: str, items: Sequence[str], *, depth: int) -> Several:
@@ -226,6 +185,14 @@ def _several(kind: str, items: Sequence[str], *, depth: int) -> Several:
             if kind != "set" or not any(same(form, other, _differ) for other in forms):
                 forms.append(form)
     return Several(kind, tuple(forms))
+
+
+def _set_of(items: Sequence[str], *, depth: int) -> Several:
+    return Several("set", tuple(_form(item, depth=depth + 1) for item in items))
+
+
+def _differ(a: str, b: str) -> bool:
+    return False
 
 
 def _both_signs(item: str) -> list[str]:
@@ -248,6 +215,8 @@ def _single(text: str, *, depth: int) -> Form:
         return inner
     if match := _CHOICE.fullmatch(text.replace("⟦", "").replace("⟧", "")):
         return Words(match[1])
+    if match := _CHOICE_WITH_TEXT.fullmatch(text.replace("⟦", "").replace("⟧", "")):
+        return Words(match[1] or match[2], packed(match[3]))
     words = " ".join(text.replace("⟦", " ").replace("⟧", " ").split())
     if ("⟦" in text or "\\" not in text) and _WORD.fullmatch(words) and words.casefold() not in FUNCTIONS:
         return Words(words.casefold())

@@ -24,15 +24,22 @@ _CHARACTERS = {
     ord("±"): r"\pm ",
     ord("≤"): r"\le ",
     ord("≥"): r"\ge ",
+    ord("≈"): r"\approx ",
+    ord("∅"): r"\emptyset ",
+    ord("∈"): r"\in ",
 }
 _PLAIN = (
-    (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|textstyle|limits|quad|qquad)(?![a-zA-Z])"), " "),
+    # A thin space before three digits separates thousands.
+    (re.compile(r"(?<=\d)(?:\\,|\{,\})(?=\d{3}(?!\d))"), ","),
+    (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|quad|qquad)(?![a-zA-Z])"), " "),
     (re.compile(r"\\[!,;:> ]|~|\\\(|\\\)|\\\[|\\\]"), " "),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:cdot|ast)(?![a-zA-Z])"), r"\\times "),
     (re.compile(r"\\div(?![a-zA-Z])"), "/"),
     (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])"), r"\\ge "),
+    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset "),
+    (re.compile(r"\\(?:simeq|thickapprox)(?![a-zA-Z])"), r"\\approx "),
     (re.compile(r"\\(?:lbrace)(?![a-zA-Z])"), r"\\{"),
     (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
     (re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![a-zA-Z])"), "⟦°⟧"),
@@ -44,8 +51,13 @@ _PLAIN = (
     (re.compile(r"\$"), " "),
     (re.compile(r"\{,\}"), ","),
 )
+# Commands that people write without their backslash.
+_BARE = re.compile(r"(?<![\\a-zA-Z])(sqrt|pi|sin|cos|tan|cot|sec|csc|log|ln)(?![a-zA-Z])|(?<![\\a-zA-Z])(infinity)\b")
+_BRACKETED = re.compile(r"(?:\\sqrt|\^)\s*\(")
 _TEXT = re.compile(r"\\(text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}")
 
+
+_SIMPLE_SUM = re.compile(r"\((\w+(?:\+\w+)+)\)")
 
 # The end of a matrix row, `\\\\`, of which every other rule keeps off.
 ROW_END = "⏎"
@@ -67,10 +79,27 @@ def normalise(answer: str) -> str:
     for pattern, replacement in _PLAIN:
         text = pattern.sub(replacement, text)
     text = _TEXT.sub(_words_or_symbol, text)
+    text = "".join(_commands(part) if i % 2 == 0 else f"⟦{part}⟧" for i, part in enumerate(re.split("[⟦⟧]", text)))
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime))", lambda m: "'" * m[0].count("prime"), text)
     text = " ".join(text.split())
+    if text.startswith("**") and text.endswith("**"):  # bold in Markdown
+        text = text.strip("* ")
     # A sentence's end is not part of an answer, a decimal point without digits neither.
     return text.removesuffix(".").strip()
+
+
+def _commands(text: str) -> str:
+    r"""Plain-text mathematics as TeX: `2sqrt(3)` as `2\sqrt{3}`, `x^(1/2)` as `x^{1/2}`."""
+    text = _BARE.sub(lambda match: "\\infty " if match[2] else f"\\{match[1]} ", text)
+    done, rest = "", text
+    while match := _BRACKETED.search(rest):
+        opening = match.end() - 1
+        end = closes(rest[opening:])
+        if end < 0 or end == 1:
+            break
+        done += rest[:opening] + "{"
+        rest = rest[opening + 1 : opening + end] + "}" + rest[opening + end + 1 :]
+    return done + rest
 
 
 def closes(text: str) -> int:
@@ -88,6 +117,7 @@ def closes(text: str) -> int:
 
 def packed(text: str) -> str:
     """A formula without what does not change it: spaces, except those that end a command, and braces around all."""
+    text = re.sub(r"([_^])(\d)\s+(?=\d)", r"\1{\2}", text)
     text = re.sub(r"(?<=\d)\s+(?=\d)", "␣", text)  # 1 2 is not 12
     text = re.sub(r"(\\[a-zA-Z]+)\s+(?![a-zA-Z])", r"\1", text)
     text = re.sub(r"(?<!\\)\s+", "", re.sub(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])", "\\1\x00", text)).replace("\x00", " ")
@@ -95,7 +125,9 @@ def packed(text: str) -> str:
     text = re.sub(r"\\frac(\d)\{", r"\\frac{\1}{", text)
     text = re.sub(r"\\frac(\{\w+\})(\w)", r"\\frac\1{\2}", text)
     text = re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
-    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
+    text = re.sub(r"([_^])\{(\w)\}(?!\d)", r"\1\2", text)
+    # The order of simple terms, which a high power or a factorial hides from what computes.
+    text = _SIMPLE_SUM.sub(lambda match: f"({'+'.join(sorted(match[1].split('+')))})", text)
     while text.startswith("{") and text.endswith("}") and closes(text) == len(text) - 1:
         text = text[1:-1]
     return text.replace("⟦", "").replace("⟧", "")

@@ -38,6 +38,9 @@ _UNITS = {
 }  # fmt: skip
 _UNITS |= {"usd": "$", "euro": "euro", "sterling": "sterling", "yuan": "yuan", "rmb": "yuan", "radian": "radian"}
 _UNITS |= {"rad": "radian", "hrs": "hour", "lbs": "pound", "mins": "minute", "secs": "s"}
+_UNITS |= {"元": "yuan", "米": "m", "厘米": "cm", "毫米": "mm", "千米": "km", "公里": "km", "克": "g", "千克": "kg"}
+_UNITS |= {"度": "°", "秒": "s", "分钟": "minute", "小时": "hour", "天": "day", "年": "year", "个月": "month"}
+_UNITS |= {"平方厘米": "cm^2", "平方米": "m^2", "立方厘米": "cm^3", "立方米": "m^3"}
 KNOWN_UNITS = {*_UNITS.values(), *(f"{unit}^{power}" for unit in _UNITS.values() for power in "23")} - {""}
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 _NO_UNITS = FUNCTIONS | frozenset(
@@ -68,7 +71,10 @@ _NO_UNITS = FUNCTIONS | frozenset(
 _CURRENCY = re.compile(r"(-?)\s*⟦(usd|euro|sterling|yuan)⟧\s*")
 _UNIT_POWER = re.compile(r"\s*\^\s*\{?\s*(-?\d)\s*\}?$")
 _TRAILING_TEXT = re.compile(r"\s*⟦([^⟦⟧]*)⟧$")
-_TRAILING_WORD = re.compile(r"(?<=[\d})])\s+([A-Za-z]{2,}(?:\s+[A-Za-z]{2,}){0,3})$|(?<=\d)(cm|mm|km|kg|mph)$")
+_TRAILING_WORD = re.compile(
+    r"(?<=[\d})])\s+([A-Za-z]{2,}(?:\s+[A-Za-z]{2,}){0,3})$|(?<=\d)(cm|mm|km|kg|mph)$"
+    r"|(?<=[\d})⟧])\s*([\u4e00-\u9fff]{1,6})$"
+)
 
 
 def without_unit(text: str) -> tuple[str, str, int]:

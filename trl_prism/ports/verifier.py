@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -17,9 +18,17 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from trl_prism.core.guards import refused
 from trl_prism.errors import PrismError
+
+
+class Verdict(NamedTuple):
+    """Whether two formulas are equal, and the seconds of processor time that it took to say so."""
+
+    equal: bool
+    seconds: float
 
 
 class WorkerFailed(Exception):  # noqa: N818
@@ -34,7 +43,9 @@ class Verifier:
 
     Args:
         num_workers (`int`, *optional*): Most worker processes. By default the rank's share of the cores, 8 at most.
-        timeout (`float`, *optional*, defaults to `2.0`): Seconds of wall time for one pair.
+        timeout (`float`, *optional*, defaults to `2.0`): Seconds of processor time for one pair. Wall time would
+            give other verdicts on a busy machine.
+        wall_timeout (`float`, *optional*, defaults to `4.0`): Seconds of wall time for one pair, come what may.
         memory (`int`, *optional*, defaults to `1024`): Megabytes of address space for one worker.
         recycle (`int`, *optional*, defaults to `2000`): Pairs after which a worker is replaced, since sympy's caches
             only grow.
@@ -48,11 +59,13 @@ class Verifier:
         *,
         num_workers: int | None = None,
         timeout: float = 2.0,
+        wall_timeout: float = 4.0,
         memory: int = 1024,
         recycle: int = 2000,
     ):
         self.num_workers = num_workers or default_num_workers()
         self.timeout = timeout
+        self.wall_timeout = wall_timeout
         self.memory = memory
         self.recycle = recycle
         self.causes: Counter[str] = Counter()
@@ -62,7 +75,7 @@ class Verifier:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._cache: dict[tuple[str, str], bool] = {}
+        self._cache: dict[tuple[str, str], Verdict] = {}
         self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(self.num_workers):
             self._idle.put(None)  # a place for a worker that is started when it is needed
@@ -72,17 +85,21 @@ class Verifier:
 
     def equal(self, a: str, b: str) -> bool:
         """Whether the two formulas are equal. Symmetric; never raises."""
+        return self.verdict(a, b).equal
+
+    def verdict(self, a: str, b: str) -> Verdict:
+        """Whether the two formulas are equal, and what it cost, also where it was known already."""
         if os.getpid() != self._pid:
             self._reset()
         if a == b:
-            return True
+            return Verdict(True, 0.0)
         pair = (min(a, b), max(a, b))
         known = self._cache.get(pair)
         if known is not None:
             return known
         cause = refused(a) or refused(b)
         if cause:
-            return self._note(pair, False, cause)
+            return self._note(pair, Verdict(False, 0.0), cause)
         worker = self._idle.get()
         try:
             if worker is None or worker.count >= self.recycle or worker.process.poll() is not None:
@@ -90,24 +107,24 @@ class Verifier:
                     worker.stop()
                 worker = None
                 worker = self._start()
-            result = worker.ask(pair, self.timeout)
+            result, seconds = worker.ask(pair, self.wall_timeout)
         except WorkerFailed as error:
             if worker is not None:
                 worker.stop()
             worker = None
-            return self._note(pair, False, str(error), keep=str(error) != "died")
+            return self._note(pair, Verdict(False, self.timeout), str(error), keep=str(error) != "died")
         finally:
             self._idle.put(worker)
-        return self._note(pair, result is True, None if isinstance(result, bool) else "error")
+        return self._note(pair, Verdict(result is True, seconds), None if isinstance(result, bool) else "error")
 
     def _start(self) -> "_Worker":
         """A new worker. That none can be started is no property of a formula, so it is an error and not a verdict."""
         try:
-            return self._starter.submit(_Worker, self.memory).result()
+            return self._starter.submit(_Worker, self.memory, self.timeout).result()
         except (OSError, RuntimeError, WorkerFailed) as error:
             raise PrismError(
                 f"No Math-Verify worker can be started ({error or type(error).__name__}), so answers cannot be "
-                "compared. Check free memory and processes: `python -m trl_prism.ports.verify_worker 1024` must run."
+                "compared. Check free memory and processes: `python -m trl_prism.ports.verify_worker 1024 2` must run."
             ) from error
 
     def equal_many(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
@@ -118,7 +135,7 @@ class Verifier:
         list(self._askers.map(lambda pair: self.equal(*pair), distinct))
         return [self.equal(*pair) for pair in pairs]
 
-    def _note(self, pair: tuple[str, str], result: bool, cause: str | None, *, keep: bool = True) -> bool:
+    def _note(self, pair: tuple[str, str], result: Verdict, cause: str | None, *, keep: bool = True) -> Verdict:
         """Counts and remembers a verdict; not that of a worker that died, which may not have been the pair's doing."""
         with self._lock:
             if cause:
@@ -149,10 +166,10 @@ class Verifier:
 class _Worker:
     """One worker process and the pipes to it."""
 
-    def __init__(self, memory: int, *, start_timeout: float = 60.0):
+    def __init__(self, memory: int, timeout: float, *, start_timeout: float = 60.0):
         environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
-            [sys.executable, "-m", "trl_prism.ports.verify_worker", str(memory)],
+            [sys.executable, "-m", "trl_prism.ports.verify_worker", str(memory), str(timeout)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -166,7 +183,7 @@ class _Worker:
             self.stop()
             raise WorkerFailed("start") from None
 
-    def ask(self, pair: tuple[str, str], timeout: float) -> object:
+    def ask(self, pair: tuple[str, str], wall_timeout: float) -> tuple[object, float]:
         self.count += 1
         assert self.process.stdin is not None
         try:
@@ -174,7 +191,8 @@ class _Worker:
             self.process.stdin.flush()
         except OSError:
             raise WorkerFailed("died") from None
-        return json.loads(self._read(timeout))
+        result, seconds = json.loads(self._read(wall_timeout))
+        return result, float(seconds)
 
     def _read(self, timeout: float) -> bytes:
         """One line of the worker, or [`WorkerFailed`] with the cause."""
@@ -188,7 +206,7 @@ class _Worker:
                 chunk = os.read(self.process.stdout.fileno(), 65536)
                 if not chunk:
                     code = self.process.wait()
-                    raise WorkerFailed("memory" if code == 3 else "died")
+                    raise WorkerFailed({3: "memory", -signal.SIGPROF: "timeout"}.get(code, "died"))
                 self._rest += chunk
         line, _, self._rest = self._rest.partition(b"\n")
         return line

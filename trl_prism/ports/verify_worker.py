@@ -1,8 +1,10 @@
 """The process in which Math-Verify runs: reads pairs of formulas from its standard input, writes verdicts.
 
-Run as `python -m trl_prism.ports.verify_worker MEGABYTES`. One JSON line in, one JSON line out: `[a, b]` gives `true`,
-`false`, or a text that names what went wrong. It never outlives its parent, never takes more memory than it was given,
-and whatever a formula does to it is the parent's to see and end: see [`trl_prism.ports.verifier`][].
+Run as `python -m trl_prism.ports.verify_worker MEGABYTES SECONDS`. One JSON line in, one JSON line out: `[a, b]` gives
+`[verdict, seconds]`. The verdict is `true`, `false`, or a text that names what went wrong; the seconds are those of
+processor time. A pair that takes more than SECONDS of them ends the process by SIGPROF: wall time would give other
+verdicts on a busy machine than on an idle one. It never outlives its parent, never takes more memory than it was
+given, and whatever a formula does to it is the parent's to see and end: see [`trl_prism.ports.verifier`][].
 """
 
 import ctypes
@@ -12,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+import time
 
 
 def confine(megabytes: int) -> None:
@@ -47,6 +50,7 @@ def verdict(a: str, b: str) -> bool:
 
 def main() -> None:
     confine(int(sys.argv[1]))
+    limit = float(sys.argv[2])
     logging.disable(logging.CRITICAL)
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints goes elsewhere
@@ -57,6 +61,8 @@ def main() -> None:
     for line in sys.stdin:
         a, b = json.loads(line)
         result: bool | str
+        start = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, limit)
         try:
             result = verdict(a, b)
         except MemoryError:
@@ -65,7 +71,8 @@ def main() -> None:
             result = "recursion"
         except Exception as error:
             result = type(error).__name__
-        answer.write(json.dumps(result) + "\n")
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answer.write(json.dumps([result, time.process_time() - start]) + "\n")
         answer.flush()
 
 
