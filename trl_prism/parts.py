@@ -16,7 +16,7 @@ from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.partition import Partition, fingerprint
 from trl_prism.domains.base import Domain
 from trl_prism.errors import PrismError
-from trl_prism.evaluate.benchmarks import load_benchmark
+from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, load_benchmark
 from trl_prism.ports.embedders import build_embedder
 from trl_prism.ports.ranks import num_ranks
 from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler, load_frozen
@@ -28,8 +28,7 @@ class Parts:
 
     Attributes:
         tokenizer: The base model's tokenizer, for both roles.
-        problems (`list[Problem]`): The domain's held-out problems.
-        benchmarks (`dict[str, list[Problem]]`): The test sets that the recipe names.
+        problem_sets (`list[ProblemSet]`): The domain's held-out problems, if any, and the test sets of the recipe.
         embedder ([`~trl_prism.ports.embedders.Embedder`]): Frozen.
         partition ([`~trl_prism.core.partition.Partition`]): Fitted once, frozen.
         memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits, over all rounds.
@@ -45,11 +44,12 @@ class Parts:
             trust_remote_code=config.trust_remote_code,
             padding_side="left",
         )
-        self.problems = self.domain.held_out_problems()[: config.max_eval_problems]
-        self.benchmarks = {
-            name: load_benchmark(name, data_dir=config.benchmarks_dir)[: config.max_eval_problems]
+        held_out = tuple(self.domain.held_out_problems()[: config.max_eval_problems])
+        self.problem_sets = [ProblemSet(HELD_OUT, held_out, {"domain": config.domain})] if held_out else []
+        self.problem_sets += [
+            load_benchmark(name, data_dir=config.benchmarks_dir, max_problems=config.max_eval_problems)
             for name in config.benchmarks or ()
-        }
+        ]
         reference = self.domain.reference_questions()
         self.embedder = build_embedder(
             config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)

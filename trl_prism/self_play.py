@@ -21,11 +21,12 @@ from trl_prism.console import progress, round_line, rounds_table, say
 from trl_prism.core.curriculum import FILTERS, Candidate, curate, funnel
 from trl_prism.domains import load_domain
 from trl_prism.errors import PrismError
+from trl_prism.evaluate.benchmarks import HELD_OUT
 from trl_prism.evaluate.results import summarise, write_results
-from trl_prism.evaluate.run import evaluate
+from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.parts import Parts, load_functions
 from trl_prism.pools import label_accuracy, measure_pool
-from trl_prism.ports.ranks import is_main, num_ranks, state
+from trl_prism.ports.ranks import gather_list, is_main, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings
 from trl_prism.run_dir import RunDirectory
@@ -234,12 +235,11 @@ class SelfPlay:
         """The Solver on the domain's held-out problems and on the benchmarks that the recipe names."""
         config = self.config
         row: dict[str, Any] = dict.fromkeys(("solver/accuracy", "solver/mean_at_k", "solver/maj_at_k"))
-        sets = {"held_out": self.parts.problems, **self.parts.benchmarks}
         sampler = self.parts.sampler(solver)
-        for name, problems in sets.items():
-            if not problems:
-                continue
-            folder = self.run_dir.round(number) / "evaluation" / name
+        [model] = gather_list([model_fingerprint(solver)] if is_main() else [])
+        for problem_set in self.parts.problem_sets:
+            name, problems = problem_set.name, problem_set.problems
+            folder = self.run_dir.round(number) / "evaluation" / name.replace("/", "--")
             title = f"{'base' if number == 0 else f'round {number}'}: {name.replace('_', ' ')}"
             with progress(title, len(problems) * (1 + config.eval_num_samples), "answer") as advance:
                 results = evaluate(
@@ -253,12 +253,13 @@ class SelfPlay:
                     tokenizer=self.parts.tokenizer,
                     batch_size=config.sampling_batch_size,
                     folder=folder,
+                    model=model,
                     on_progress=advance,
                 )
-            summary = summarise(name, problems, results)
+            summary = summarise(problem_set, results)
             if is_main():
                 write_results(folder, summary, problems, results)
-            prefix = "solver" if name == "held_out" else f"eval/{name}"
+            prefix = "solver" if name == HELD_OUT else f"eval/{name}"
             k = config.eval_num_samples
             row[f"{prefix}/accuracy"] = summary.scores["accuracy"].value
             row[f"{prefix}/mean_at_k"] = summary.scores[f"mean@{k}"].value if k else None

@@ -1,20 +1,24 @@
 """Evaluation of real models, its figures by hand, and that nothing is asked twice."""
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from prism_lab.domain import Lab
 from trl_prism.domains.base import Problem
 from trl_prism.domains.maths import Maths
 from trl_prism.errors import PrismError
-from trl_prism.evaluate import BENCHMARKS, evaluate, load_benchmark, summarise
+from trl_prism.evaluate import BENCHMARKS, ProblemSet, evaluate, load_benchmark, model_fingerprint, summarise
+from trl_prism.evaluate.command import EvaluateConfig, output_folder
 from trl_prism.evaluate.results import model_index
 from trl_prism.ports.samplers import Completion, SamplingParams, TransformersSampler, load_frozen
 
@@ -73,10 +77,11 @@ def test_figures_by_hand(scripted):
     # b: 6 and 7 have two votes each; of equals the first spelling in sorted order wins
     assert [r.majority for r in results] == ["0.50", "6", None]
     assert [r.majority_right for r in results] == [True, False, False]
-    s = summarise("hand", PROBLEMS, results)
+    s = summarise(ProblemSet("hand", tuple(PROBLEMS), {}), results)
     assert s.scores["accuracy"].value == pytest.approx(1 / 3)
     assert s.scores["mean@4"].value == pytest.approx((0.5 + 0.5 + 0) / 3)
     assert s.scores["pass@4"].value == pytest.approx(2 / 3)
+    assert s.scores["pass@2"].value == pytest.approx((5 / 6 + 5 / 6 + 0) / 3)
     assert s.scores["maj@4"].value == pytest.approx(1 / 3)
     assert s.frac_unanswered == pytest.approx(6 / 15)
     assert s.frac_truncated == pytest.approx(2 / 15)
@@ -98,6 +103,18 @@ def test_what_is_there_is_not_asked_again(scripted, tmp_path):
     assert third == first and len(sampler.asked) == 2
     with pytest.raises(PrismError, match="another evaluation"):
         scripted(tmp_path, problems=PROBLEMS[:2])
+
+
+def test_the_completions_of_another_model_are_not_taken_for_its_own(base, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(base, copy)
+    assert model_fingerprint(str(copy)) == model_fingerprint(str(base))
+    assert model_fingerprint(str(copy), dtype="bfloat16") != model_fingerprint(str(copy), dtype="auto")
+    weights = copy / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert model_fingerprint(str(copy)) != model_fingerprint(str(base))
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +164,55 @@ def test_the_domains_own_problems(lab_file, base, tmp_path):
     assert done.returncode == 2 and "no held-out problems" in done.stderr
 
 
+def test_two_models_need_not_share_a_folder(lab_file, base, tmp_path):
+    """Without `--output_dir` each has its own; with it the second is refused."""
+    other = tmp_path / "other"
+    shutil.copytree(base, other)
+    args = ("--num_samples", "0", "--max_problems", "4")
+    done = command(lab_file, base, tmp_path / "out", *args)
+    assert done.returncode == 0, done.stderr[-2000:]
+    weights = load_file(other / "model.safetensors")
+    save_file({name: value * 1.01 for name, value in weights.items()}, other / "model.safetensors", {"format": "pt"})
+    done = command(lab_file, other, tmp_path / "out", *args)
+    assert done.returncode == 2 and "another evaluation" in done.stderr and "Traceback" not in done.stderr
+    config = EvaluateConfig(model=str(other), benchmarks=str(lab_file))
+    assert output_folder(config) != output_folder(EvaluateConfig(model=str(base)))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": 60, "problem": "p", "solution": r"thus \boxed{204}", "url": ""},
+        {"problem": "p", "answer": "204", "solution": "long"},
+        {"question": "p", "answer": 204},
+    ],
+)
+def test_rows_with_an_answer_or_a_boxed_solution(row):
+    assert BENCHMARKS["aime24"].read(row) == Problem("p", "204")
+
+
+def test_rows_of_mawps():
+    for row in (
+        {"input": "q", "target": 43.0},
+        {"question": "q", "answer": "27 + 16 #### 43"},
+        {"question": "q", "answer": ["43.0"]},
+    ):
+        assert BENCHMARKS["mawps"].read(row) == Problem("q", "43")
+
+
+def test_what_figures_depend_on_stands_beside_them(lab_file, base, tmp_path):
+    done = command(lab_file, base, tmp_path / "out", "--max_problems", "4")
+    assert done.returncode == 0, done.stderr[-2000:]
+    text = (tmp_path / "out" / "lab" / "results.json").read_text()
+    figures = json.loads(text)
+    assert figures["source"] == {"file": "lab.jsonl", "sha256": hashlib.sha256(lab_file.read_bytes()).hexdigest()}
+    assert figures["settings"]["model"] == Path(base).name and figures["settings"]["max_tokens"] == 22
+    assert str(Path(base).parent) not in text
+    assert list(figures["scores"]) == ["accuracy", "mean@4", "pass@2", "pass@4", "maj@4"]
+    wrong = (tmp_path / "out" / "lab" / "wrong.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["completion"] for line in wrong)
+
+
 def test_two_ranks_give_the_same_numbers_as_one(lab_file, base, tmp_path):
     torchrun = (str(Path(sys.executable).parent / "torchrun"), "--nproc_per_node", "2", "-m", "trl_prism.cli")
     probe = subprocess.run(
@@ -181,13 +247,13 @@ def test_one_clear_error(lab_file, base, tmp_path, args, message):
 
 SIZES = {
     "math500": 500, "gsm8k": 1319, "amc23": 40, "aime24": 30, "aime25": 30, "minerva_math": 272,
-    "olympiadbench": 675, "gaokao2023en": 383, "svamp": 1000, "mawps_addsub": 395,
+    "olympiadbench": 675, "gaokao2023en": 383, "svamp": 1000, "mawps": 395,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_every_real_set_is_read_whole(data, name):
-    problems = load_benchmark(name, data_dir=str(data))
+    problems = load_benchmark(name, data_dir=str(data)).problems
     assert len(problems) == SIZES[name]
     assert all(problem.question.strip() and problem.answer.strip() for problem in problems)
     maths = Maths()
@@ -202,10 +268,10 @@ def test_problems_without_an_answer_are_left_out_and_said(data, caplog):
 
 
 def test_kinds_and_levels_where_the_data_have_them(data):
-    math500 = load_benchmark("math500", data_dir=str(data))
+    math500 = load_benchmark("math500", data_dir=str(data)).problems
     assert len({problem.kind for problem in math500}) == 7 and len({problem.level for problem in math500}) == 5
-    assert {p.answer for p in load_benchmark("amc23", data_dir=str(data))} >= {"27"}
-    assert load_benchmark("svamp", data_dir=str(data))[0].question.startswith("There are 87 oranges")
+    assert {p.answer for p in load_benchmark("amc23", data_dir=str(data)).problems} >= {"27"}
+    assert load_benchmark("svamp", data_dir=str(data)).problems[0].question.startswith("There are 87 oranges")
 
 
 def test_multiple_choice_rows():
@@ -218,7 +284,8 @@ def test_multiple_choice_rows():
 def test_a_real_language_model_end_to_end(smollm2, data):
     tokenizer = AutoTokenizer.from_pretrained(smollm2, padding_side="left")
     domain = Maths(prompt_format="text")
-    problems = load_benchmark("mawps_addsub", data_dir=str(data))[:20]
+    problem_set = load_benchmark("mawps", data_dir=str(data), max_problems=20)
+    problems = problem_set.problems
     results = evaluate(
         TransformersSampler(load_frozen(smollm2), tokenizer, batch_size=20),
         domain,
@@ -229,7 +296,7 @@ def test_a_real_language_model_end_to_end(smollm2, data):
         tokenizer=tokenizer,
         batch_size=20,
     )
-    summary = summarise("mawps", problems, results)
+    summary = summarise(problem_set, results)
     assert summary.num_problems == 20 and set(summary.scores) == {"accuracy"}
     # It can hardly add, but it boxes what it finds.
     assert 0 <= summary.scores["accuracy"].value < 1 and summary.frac_unanswered < 0.9
@@ -248,7 +315,7 @@ def test_the_parts_of_a_hub_id(name, asked, monkeypatch):
     calls = []
     monkeypatch.setattr(
         "trl_prism.evaluate.benchmarks._from_hub",
-        lambda *args: calls.append(args) or [{"question": "q", "answer": "1"}],
+        lambda *args: calls.append(args) or ([{"question": "q", "answer": "1"}], {}),
     )
-    assert load_benchmark(name) == [Problem("q", "1")]
+    assert load_benchmark(name).problems == (Problem("q", "1"),)
     assert calls == [asked]

@@ -1,7 +1,8 @@
 """The test sets, each from a local file or the Hub, and how their rows are read."""
 
+import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,24 @@ from trl_prism.ports.files import read_jsonl
 
 Row = Mapping[str, Any]
 logger = logging.getLogger(__name__)
+# A domain's own problems go by this name.
+HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True)
+class ProblemSet:
+    """Problems, and where they come from.
+
+    Attributes:
+        name (`str`): What the figures are shown under; of a file its name without the folder.
+        problems (`tuple[Problem, ...]`): The problems, in the order of the source.
+        source (`Mapping[str, str | None]`): `hub_id`, `config`, `split` and `revision`; or `file` and `sha256`; or
+            `domain`.
+    """
+
+    name: str
+    problems: tuple[Problem, ...]
+    source: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,17 +41,22 @@ class Benchmark:
 
     Args:
         name (`str`): Its name on the command line; a local file is called `NAME.jsonl`.
-        hub_id (`str`): Data set on the Hub. Pin its revision as `name@revision`.
+        hub_id (`str`): Data set on the Hub.
+        revision (`str`, *optional*): The commit that is read; another with `name@revision`. Without one it is the
+            newest, and the results say which that was.
+        read (`Callable`): One row as a problem; `None` drops the row.
         configs (`tuple[str | None, ...]`): The Hub data set's configurations, joined in this order.
         split (`str`): The Hub data set's split.
-        read (`Callable`): One row as a problem; `None` drops the row.
+        file (`str`, *optional*): What a local file is called, where that is not `NAME`.
     """
 
     name: str
     hub_id: str
     read: Callable[[Row], Problem | None]
+    revision: str | None = None
     configs: tuple[str | None, ...] = (None,)
     split: str = "test"
+    file: str | None = None
 
 
 def _first(row: Row, *names: str) -> str:
@@ -65,11 +89,18 @@ def _gsm8k(row: Row) -> Problem:
     return Problem(str(row["question"]), str(row["answer"]).rpartition("####")[2].strip())
 
 
-def _minerva(row: Row) -> Problem:
-    answer = last_box(str(row["solution"])) if "solution" in row else str(row["answer"])
+def _boxed(row: Row) -> Problem:
+    """The answer has a column of its own, or stands in the solution's last box."""
+    answer = row["answer"] if row.get("answer") is not None else last_box(str(row["solution"]))
     if answer is None:
-        raise PrismError("A row of minerva_math has no box in its solution.")
-    return Problem(_first(row, "problem", "question"), answer)
+        raise PrismError(f"A row has no answer and no box in its solution: {str(row)[:200]}")
+    return Problem(_first(row, "problem", "question"), str(answer))
+
+
+def _mawps(row: Row) -> Problem:
+    answer = row["target"] if row.get("target") is not None else row["answer"]
+    answer = answer[0] if isinstance(answer, list) else answer
+    return Problem(_first(row, "input", "question"), _number(str(answer).rpartition("####")[2].strip()))
 
 
 def _olympiad(row: Row) -> Problem:
@@ -104,37 +135,74 @@ BENCHMARKS: dict[str, Benchmark] = {
     benchmark.name: benchmark
     for benchmark in (
         Benchmark(
-            name="math500", hub_id="HuggingFaceH4/MATH-500", read=_plain(question=("problem",), answer=("answer",))
+            name="math500",
+            hub_id="HuggingFaceH4/MATH-500",
+            revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+            read=_plain(question=("problem",), answer=("answer",)),
         ),
-        Benchmark(name="gsm8k", hub_id="openai/gsm8k", configs=("main",), read=_gsm8k),
         Benchmark(
-            name="amc23", hub_id="math-ai/amc23", read=_plain(question=("problem", "question"), answer=("answer",))
+            name="gsm8k",
+            hub_id="openai/gsm8k",
+            revision="740312add88f781978c0658806c59bc2815b9866",
+            configs=("main",),
+            read=_gsm8k,
+            file="gsm8k_test",
         ),
-        Benchmark(name="aime24", hub_id="math-ai/aime24", read=_plain(question=("problem",), answer=("answer",))),
+        Benchmark(
+            name="amc23",
+            hub_id="math-ai/amc23",
+            revision="80815d37005feb82cd7f8fbc6901d5d3eff43057",
+            read=_plain(question=("problem", "question"), answer=("answer",)),
+        ),
+        Benchmark(
+            name="aime24",
+            hub_id="math-ai/aime24",
+            revision="83a7f387baaa524a8bda0022eac0541582297103",
+            read=_boxed,
+        ),
         Benchmark(
             name="aime25",
             hub_id="math-ai/aime25",
+            revision="563bb8404243c5f09de6ec262f2db674fe5bce9b",
             read=_plain(question=("problem",), answer=("expected_answer", "answer")),
         ),
-        Benchmark(name="minerva_math", hub_id="math-ai/minervamath", read=_minerva),
-        Benchmark(name="olympiadbench", hub_id="math-ai/olympiadbench", read=_olympiad),
+        Benchmark(
+            name="minerva_math",
+            hub_id="math-ai/minervamath",
+            revision="ee46ddc498933b1977577953250ca5c66be64f96",
+            read=_boxed,
+        ),
+        Benchmark(
+            name="olympiadbench",
+            hub_id="math-ai/olympiadbench",
+            revision="4faaf1e6ec17d11a4218a9bf4c049ecaf954dd84",
+            read=_olympiad,
+        ),
         Benchmark(
             name="gaokao2023en",
             hub_id="MARIO-Math-Reasoning/Gaokao2023-Math-En",
             split="train",
             read=_plain(question=("question",), answer=("answer",)),
         ),
-        Benchmark(name="svamp", hub_id="ChilleD/SVAMP", read=_svamp),
+        # All 1,000 problems, as is usual: the Hub's copy splits them into 700 and 300.
         Benchmark(
-            name="mawps_addsub",
-            hub_id="garrethlee/MAWPS",
-            read=_plain(question=("input", "question"), answer=("target", "answer")),
+            name="svamp",
+            hub_id="ChilleD/SVAMP",
+            revision="5e0bf1e5e7c0e9c4bc39180d224f41f3f801b7ef",
+            split="train+test",
+            read=_svamp,
         ),
-        Benchmark(name="mmlu_maths", hub_id="cais/mmlu", configs=MMLU_SUBJECTS, read=_mmlu),
+        # The Hub's test split has 355 problems of all parts; the usual local file is the part AddSub with 395.
+        Benchmark(name="mawps", hub_id="garrethlee/MAWPS", read=_mawps, file="mawps_addsub"),
+        Benchmark(
+            name="mmlu_maths",
+            hub_id="cais/mmlu",
+            revision="c30699e8356da336a370243923dbaf21066bb9fe",
+            configs=MMLU_SUBJECTS,
+            read=_mmlu,
+        ),
     )
 }
-# Local files that go by another name.
-_FILES = {"gsm8k": "gsm8k_test"}
 
 
 def load_benchmark(
@@ -145,7 +213,8 @@ def load_benchmark(
     answer_column: str = "answer",
     kind_column: str | None = None,
     level_column: str | None = None,
-) -> list[Problem]:
+    max_problems: int | None = None,
+) -> ProblemSet:
     """The problems of a known test set, or of any JSONL file or Hub data set by naming its columns.
 
     Args:
@@ -153,6 +222,10 @@ def load_benchmark(
             `owner/name[:config][/split][@revision]`.
         data_dir (`str`, *optional*): Folder with `NAME.jsonl`; what it holds is not asked of the Hub.
         question_column, answer_column, kind_column, level_column (`str`): Columns of a file or data set of your own.
+        max_problems (`int`, *optional*): Only the first so many.
+
+    Returns:
+        [`ProblemSet`]
 
     Raises:
         PrismError: if there is no such set, or its rows cannot be read.
@@ -160,16 +233,25 @@ def load_benchmark(
     base, _, revision = name.partition("@")
     known = BENCHMARKS.get(base)
     path = Path(name)
+    rows: Sequence[Row]
+    source: dict[str, str | None]
     if known is not None and data_dir is not None:
-        path = Path(data_dir) / f"{_FILES.get(base, base)}.jsonl"
+        path = Path(data_dir) / f"{known.file or known.name}.jsonl"
     if path.suffix == ".jsonl" and path.is_file():
-        rows: Any = read_jsonl(path)
+        title, rows = known.name if known else path.stem, read_jsonl(path)
+        # No folder: figures are shared, and paths of this machine are nobody's business.
+        source = {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     elif known is not None:
-        rows = _from_hub(known.hub_id, known.configs, known.split, revision or None)
+        pinned = revision or known.revision
+        title, (rows, source) = known.name, _from_hub(known.hub_id, known.configs, known.split, pinned)
     elif "/" in base and not path.suffix:
-        owner, title, *split = base.split("/", 2)
-        title, _, config = title.partition(":")
-        rows = _from_hub(f"{owner}/{title}", (config or None,), split[0] if split else "test", revision or None)
+        owner, repository, *split = base.split("/", 2)
+        repository, _, config = repository.partition(":")
+        hub_id = f"{owner}/{repository}"
+        title, (rows, source) = (
+            hub_id,
+            _from_hub(hub_id, (config or None,), split[0] if split else "test", revision or None),
+        )
     else:
         raise PrismError(
             f"There is no benchmark {name!r}. Known are {', '.join(BENCHMARKS)}; a path of a JSONL file or a Hub id "
@@ -185,7 +267,7 @@ def load_benchmark(
         )
     if not problems:
         raise PrismError(f"The benchmark {name!r} holds no problems.")
-    return problems
+    return ProblemSet(title, tuple(problems[:max_problems]), source)
 
 
 def _own_reader(question: str, answer: str, kind: str | None, level: str | None) -> Callable[[Row], Problem | None]:
@@ -202,10 +284,35 @@ def _own_reader(question: str, answer: str, kind: str | None, level: str | None)
     return read
 
 
-def _from_hub(hub_id: str, configs: tuple[str | None, ...], split: str, revision: str | None) -> list[Row]:
+def _from_hub(
+    hub_id: str, configs: Sequence[str | None], split: str, revision: str | None
+) -> tuple[list[Row], dict[str, str | None]]:
     from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
 
     rows: list[Row] = []
+    commit = revision
     for config in configs:
-        rows += list(load_dataset(hub_id, config, split=split, revision=revision))
-    return rows
+        try:
+            data = load_dataset(hub_id, config, split=split, revision=revision)
+        except (OSError, ValueError, DatasetsError) as error:
+            raise PrismError(
+                f"The data set {hub_id!r} (configuration {config or 'default'}, split {split}, revision "
+                f"{revision or 'newest'}) cannot be loaded: {error}. Check the id and the network, or put a file into "
+                "`data_dir`."
+            ) from error
+        rows += list(data)
+        commit = commit or _commit(data)
+    return rows, {
+        "hub_id": hub_id,
+        "config": ",".join(filter(None, configs)) or None,
+        "split": split,
+        "revision": commit,
+    }
+
+
+def _commit(data: Any) -> str | None:
+    """The commit that a data set was read from, as its cached files tell it; `None` where they do not."""
+    checksums = getattr(data.info, "download_checksums", None) or {}
+    found = [url.partition("@")[2].partition("/")[0] for url in checksums if "@" in url]
+    return found[0] if found else None

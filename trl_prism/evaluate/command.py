@@ -1,20 +1,21 @@
 """`trl-prism evaluate`: a model on test sets, as a command."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from trl_prism.console import progress, quiet_libraries, say
-from trl_prism.domains import Domain, Problem, load_domain
+from trl_prism.domains import Domain, load_domain
 from trl_prism.errors import PrismError
-from trl_prism.evaluate.benchmarks import BENCHMARKS, load_benchmark
+from trl_prism.evaluate.benchmarks import BENCHMARKS, HELD_OUT, ProblemSet, load_benchmark
 from trl_prism.evaluate.results import Results, model_index, parts_table, results_table, summarise, write_results
-from trl_prism.evaluate.run import evaluate
+from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.ports.files import write_text
-from trl_prism.ports.ranks import is_main
+from trl_prism.ports.ranks import gather_list, is_main
 from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler, VllmSampler, load_frozen
 
 
@@ -30,9 +31,12 @@ class EvaluateConfig:
             "domain's own problems; the path of a JSONL file; or a Hub id owner/name."
         },
     )
-    output_dir: str = field(
-        default="runs/evaluation",
-        metadata={"help": "Completions, figures and wrong answers. The same command goes on."},
+    output_dir: str | None = field(
+        default=None,
+        metadata={
+            "help": "Completions, figures and wrong answers. The same command goes on. By default a folder of the "
+            "model's own under runs/evaluation."
+        },
     )
     data_dir: str | None = field(default=None, metadata={"help": "Folder with NAME.jsonl; the rest is the Hub's."})
     num_samples: int = field(default=8, metadata={"help": "Sampled answers per problem; 0 for greedy only."})
@@ -65,7 +69,8 @@ def run(config: EvaluateConfig) -> list[Results]:
     domain_kwargs: Any = yaml.safe_load(config.domain_kwargs or "{}")
     domain = load_domain(config.domain, **domain_kwargs)
     # All sets first: a misspelt name costs nothing.
-    sets = {name: _problems(name, config, domain)[: config.max_problems] for name in names}
+    sets = [_problems(name, config, domain) for name in names]
+    output_dir = output_folder(config)
     tokenizer = AutoTokenizer.from_pretrained(
         config.model,
         revision=config.revision,
@@ -80,12 +85,14 @@ def run(config: EvaluateConfig) -> list[Results]:
         top_k=config.top_k,
         stop=tuple(domain.solver_stop),
     )
+    # Hashing a model's files takes as long as reading them, so one rank does it.
+    loading = {"revision": config.revision, "dtype": config.dtype, "engine": config.engine}
+    [model] = gather_list([model_fingerprint(config.model, **loading)] if is_main() else [])
     summaries = []
-    for given, problems in sets.items():
-        # A file goes by its name: no path of this machine in figures that are shared.
-        name = Path(given).stem if given.endswith(".jsonl") else given.partition("@")[0]
-        folder = Path(config.output_dir) / name.replace("/", "--")
-        with progress(name, len(problems) * (1 + config.num_samples), "answer") as advance:
+    for problem_set in sets:
+        problems = problem_set.problems
+        folder = output_dir / problem_set.name.replace("/", "--")
+        with progress(problem_set.name, len(problems) * (1 + config.num_samples), "answer") as advance:
             results = evaluate(
                 sampler,
                 domain,
@@ -96,33 +103,54 @@ def run(config: EvaluateConfig) -> list[Results]:
                 tokenizer=tokenizer,
                 batch_size=config.batch_size,
                 folder=folder,
+                model=model,
                 on_progress=advance,
             )
-        summary = summarise(name, problems, results)
+        summary = summarise(problem_set, results, settings=_settings(config, params))
         summaries.append(summary)
         if is_main():
             write_results(folder, summary, problems, results)
     if is_main():
-        model_name = Path(config.model).name
         write_text(
-            Path(config.output_dir) / "model_index.yaml",
-            yaml.safe_dump(json.loads(json.dumps(model_index(model_name, summaries))), sort_keys=False),
+            output_dir / "model_index.yaml",
+            yaml.safe_dump(json.loads(json.dumps(model_index(Path(config.model).name, summaries))), sort_keys=False),
         )
     say(results_table(summaries))
     for summary in summaries:
         parts = parts_table(summary)
         if parts is not None:
             say(parts)
-    say(f"Figures in percent, with 95 % bootstrap intervals over problems. Everything is in {config.output_dir}.")
+    say(f"Figures in percent, with 95 % bootstrap intervals over problems. Everything is in {output_dir}.")
     return summaries
 
 
-def _problems(name: str, config: EvaluateConfig, domain: Domain) -> list[Problem]:
-    if name == "held_out":
+def output_folder(config: EvaluateConfig) -> Path:
+    """Where everything is written: by default a folder of the model's own."""
+    return Path(config.output_dir or f"runs/evaluation/{config.model.strip('./').replace('/', '--')}")
+
+
+def _settings(config: EvaluateConfig, params: SamplingParams) -> dict[str, Any]:
+    """What the figures depend on. Of a folder only its name: figures are shared, paths of this machine are not."""
+    return {
+        "model": Path(config.model).name if Path(config.model).is_dir() else config.model,
+        "revision": config.revision,
+        "dtype": config.dtype,
+        "engine": config.engine,
+        "domain": config.domain,
+        "domain_kwargs": config.domain_kwargs,
+        "seed": config.seed,
+        "batch_size": config.batch_size,
+        **asdict(params),
+        "versions": {name: version(name) for name in ("trl-prism", "transformers", "torch", "math-verify")},
+    }
+
+
+def _problems(name: str, config: EvaluateConfig, domain: Domain) -> ProblemSet:
+    if name == HELD_OUT:
         problems = domain.held_out_problems()
         if not problems:
             raise PrismError(f"The domain {config.domain!r} has no held-out problems.")
-        return problems
+        return ProblemSet(name, tuple(problems[: config.max_problems]), {"domain": config.domain})
     return load_benchmark(
         name,
         data_dir=config.data_dir,
@@ -130,6 +158,7 @@ def _problems(name: str, config: EvaluateConfig, domain: Domain) -> list[Problem
         answer_column=config.answer_column,
         kind_column=config.kind_column,
         level_column=config.level_column,
+        max_problems=config.max_problems,
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from trl_prism.core.scores import Score, mean_with_interval, pass_at_k
 from trl_prism.domains.base import Problem
+from trl_prism.evaluate.benchmarks import ProblemSet
 from trl_prism.evaluate.run import ProblemResult
 from trl_prism.ports.files import write_text
 
@@ -24,11 +25,14 @@ class Results:
         benchmark (`str`): The test set.
         num_problems (`int`): How many problems it has.
         num_samples (`int`): Sampled answers per problem.
-        scores (`dict[str, Score]`): `accuracy` (greedy pass@1), and where answers were sampled `mean@k`, `pass@k` and
-            `maj@k` for `k = num_samples`, each with its 95 % bootstrap interval over problems.
+        scores (`dict[str, Score]`): `accuracy` (greedy pass@1), and where answers were sampled `mean@n` and `maj@n`
+            for all `n` of them and `pass@k` for `k` = 2, 4, 8, ... and `n`, each with its 95 % bootstrap interval
+            over problems.
         frac_unanswered (`float`): Share of all completions without an answer.
         frac_truncated (`float`): Share of all completions that were cut off.
         per_kind, per_level (`dict[str, dict]`): Greedy accuracy, interval and number of problems of each.
+        source (`dict`): Where the problems come from: [`~trl_prism.evaluate.benchmarks.ProblemSet`].
+        settings (`dict`): The model and how it was asked.
     """
 
     benchmark: str
@@ -39,19 +43,25 @@ class Results:
     frac_truncated: float
     per_kind: dict[str, dict[str, Any]] = field(default_factory=dict)
     per_level: dict[str, dict[str, Any]] = field(default_factory=dict)
+    source: dict[str, str | None] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
-def summarise(benchmark: str, problems: Sequence[Problem], results: Sequence[ProblemResult]) -> Results:
+def summarise(
+    problem_set: ProblemSet, results: Sequence[ProblemResult], *, settings: Mapping[str, Any] | None = None
+) -> Results:
     """The figures of one test set."""
+    problems = problem_set.problems
     k = len(results[0].answers)
     scores = {"accuracy": mean_with_interval([result.greedy_right for result in results])}
     if k:
         scores[f"mean@{k}"] = mean_with_interval([sum(result.right) / k for result in results])
-        scores[f"pass@{k}"] = mean_with_interval([pass_at_k(sum(result.right), k, k) for result in results])
+        for few in [*_powers_of_two(k), k]:
+            scores[f"pass@{few}"] = mean_with_interval([pass_at_k(sum(r.right), k, few) for r in results])
         scores[f"maj@{k}"] = mean_with_interval([result.majority_right for result in results])
     total = len(results) * (1 + k)
     return Results(
-        benchmark=benchmark,
+        benchmark=problem_set.name,
         num_problems=len(results),
         num_samples=k,
         scores=scores,
@@ -59,7 +69,13 @@ def summarise(benchmark: str, problems: Sequence[Problem], results: Sequence[Pro
         frac_truncated=sum(result.num_truncated for result in results) / total,
         per_kind=_per(results, [problem.kind for problem in problems]),
         per_level=_per(results, [problem.level for problem in problems]),
+        source=dict(problem_set.source),
+        settings=dict(settings or {}),
     )
+
+
+def _powers_of_two(below: int) -> list[int]:
+    return [2**i for i in range(1, below.bit_length()) if 2**i < below]
 
 
 def _per(results: Sequence[ProblemResult], names: Sequence[str | None]) -> dict[str, dict[str, Any]]:
@@ -81,6 +97,7 @@ def write_results(
             "question": problem.question,
             "right_answer": problem.answer,
             "greedy": result.greedy,
+            "completion": result.completion,
             "answers": result.answers,
             "majority": result.majority,
         }
@@ -92,7 +109,9 @@ def write_results(
 
 def results_table(summaries: Sequence[Results]) -> Table:
     """One row per test set: every figure with its interval, in percent."""
-    names = list(dict.fromkeys(name for summary in summaries for name in summary.scores))
+    # Of pass@k the largest k; all are in results.json.
+    kept = [(s, name) for s in summaries for name in s.scores if name in ("accuracy", *_at_all(s.num_samples))]
+    names = list(dict.fromkeys(name for _, name in kept))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("benchmark")
     for name in ("problems", *names, "unanswered", "truncated"):
@@ -107,6 +126,10 @@ def results_table(summaries: Sequence[Results]) -> Table:
             f"{100 * summary.frac_truncated:.1f}",
         )
     return table
+
+
+def _at_all(k: int) -> tuple[str, str, str]:
+    return f"mean@{k}", f"pass@{k}", f"maj@{k}"
 
 
 def _percent(value: float, low: float, high: float) -> str:
@@ -138,8 +161,11 @@ def model_index(model_name: str, summaries: Sequence[Results]) -> dict[str, Any]
         EvalResult(
             task_type="text-generation",
             task_name="Mathematical reasoning",
-            dataset_type=summary.benchmark,
+            dataset_type=summary.source.get("hub_id") or summary.benchmark,
             dataset_name=summary.benchmark,
+            dataset_config=summary.source.get("config"),
+            dataset_split=summary.source.get("split"),
+            dataset_revision=summary.source.get("revision"),
             metric_type="accuracy" if name == "accuracy" else name,
             metric_name="greedy pass@1" if name == "accuracy" else name,
             metric_value=round(score.value, 4),

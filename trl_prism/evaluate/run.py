@@ -1,5 +1,6 @@
 """Answering problems, greedily and by sampling: resumable, with the same numbers on any number of ranks."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -24,7 +25,8 @@ class ProblemResult:
     Attributes:
         index (`int`): The problem's place in its test set.
         greedy (`str`, *optional*): The greedy answer, `None` where the completion holds none.
-        greedy_right (`bool`): Whether it is right.
+        completion (`str`): The greedy completion.
+        greedy_right (`bool`): Whether its answer is right.
         answers (`tuple[str | None, ...]`): The sampled answers.
         right (`tuple[bool, ...]`): Which of them are right.
         majority (`str`, *optional*): The majority of the sampled answers.
@@ -34,6 +36,7 @@ class ProblemResult:
 
     index: int
     greedy: str | None
+    completion: str
     greedy_right: bool
     answers: tuple[str | None, ...]
     right: tuple[bool, ...]
@@ -53,6 +56,7 @@ def evaluate(
     tokenizer: Any,
     batch_size: int = 64,
     folder: str | os.PathLike[str] | None = None,
+    model: str = "",
     on_progress: Callable[[int], None] | None = None,
 ) -> list[ProblemResult]:
     """Answers every problem once greedily and `num_samples` times by sampling, and marks the answers.
@@ -70,6 +74,8 @@ def evaluate(
         tokenizer: Measures lengths.
         batch_size (`int`, *optional*, defaults to `64`): Sequences in a chunk, about.
         folder (`str`, *optional*): Completions are kept here as they come. What is there already is not asked again.
+        model (`str`, *optional*): What tells the model from others, as [`model_fingerprint`] does; completions of
+            another are not taken for its own.
 
     Returns:
         `list[ProblemResult]`: in the order of the problems, on every rank.
@@ -84,7 +90,8 @@ def evaluate(
     chunks = [order[start : start + size] for start in range(0, len(order), size)]
     greedy_params = SamplingParams(max_tokens=params.max_tokens, temperature=0.0, stop=params.stop)
 
-    store = _Store(folder, _fingerprint(prompts, num_samples=num_samples, params=params, seed=seed, size=size))
+    identity = _fingerprint(prompts, params=params, num_samples=num_samples, seed=seed, size=size, model=model)
+    store = _Store(folder, identity)
     left = [number for number, chunk in enumerate(chunks) if not store.holds(chunk)]
     for start in range(0, len(left), num_ranks()):
         turn = left[start : start + num_ranks()]
@@ -103,7 +110,26 @@ def evaluate(
         store.add(gather_list(rows))
         if on_progress:
             on_progress(sum(len(chunks[number]) for number in turn) * (1 + num_samples))
-    return _mark(domain, problems, [store.completions[i] for i in range(len(problems))])
+    # On one rank: a verdict may depend on how long it takes, and all ranks must have the same figures.
+    completions = [store.completions[i] for i in range(len(problems))]
+    return gather_list(_mark(domain, problems, completions) if is_main() else [])
+
+
+def model_fingerprint(path: str, **loading: Any) -> str:
+    """What tells a model from others: its files if it lies in a folder, its Hub id otherwise, and how it is loaded.
+
+    Args:
+        path (`str`): Folder or Hub id.
+        loading (`Any`): Whatever else decides its answers: revision, type of the weights, engine.
+    """
+    folder, parts = Path(path), [json.dumps(loading, sort_keys=True, default=str)]
+    if not folder.is_dir():
+        return fingerprint([path, *parts])
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model") and file.is_file():
+            with file.open("rb") as content:
+                parts.append(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}")
+    return fingerprint(parts)
 
 
 def _mark(domain: Domain, problems: Sequence[Problem], completions: Sequence[list[Completion]]) -> list[ProblemResult]:
@@ -118,6 +144,7 @@ def _mark(domain: Domain, problems: Sequence[Problem], completions: Sequence[lis
         ProblemResult(
             index=index,
             greedy=given[0],
+            completion=row[0].text,
             greedy_right=right(problem, given[0]),
             answers=tuple(given[1:]),
             right=tuple(right(problem, answer) for answer in given[1:]),
@@ -156,8 +183,8 @@ class _Store:
         found = gather_list(found)
         if not found or json.loads(found[0]).get("evaluation") != identity:
             raise PrismError(
-                f"{self.path.parent} holds the completions of another evaluation (other problems, prompts, sampling "
-                "or seed). Choose another --output_dir, or remove it."
+                f"{self.path.parent} holds the completions of another evaluation (other model, problems, prompts, "
+                "sampling or seed). Choose another --output_dir, or remove it."
             )
         for line in found[1:]:
             row = json.loads(line)
