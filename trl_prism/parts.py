@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from transformers import PrinterCallback
 from transformers.trainer_callback import ProgressCallback
 
 from trl_prism.config import PrismConfig, mapping
@@ -18,8 +18,9 @@ from trl_prism.domains.base import Domain
 from trl_prism.errors import PrismError
 from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, load_benchmark
 from trl_prism.ports.embedders import build_embedder
+from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
 from trl_prism.ports.ranks import num_ranks
-from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler, load_frozen
+from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler
 from trl_prism.questions import PlausibilityGate, QuestionJudge
 
 
@@ -38,11 +39,10 @@ class Parts:
     def __init__(self, config: PrismConfig, domain: Domain):
         self.config = config
         self.domain = domain
-        self.tokenizer = AutoTokenizer.from_pretrained(
+        self.tokenizer = load_tokenizer(
             config.model_name_or_path,
             revision=config.model_revision,
             trust_remote_code=config.trust_remote_code,
-            padding_side="left",
         )
         held_out = tuple(self.domain.held_out_problems()[: config.max_eval_problems])
         self.problem_sets = [ProblemSet(HELD_OUT, held_out, {"domain": config.domain})] if held_out else []
@@ -79,7 +79,7 @@ class Parts:
         args.disable_tqdm = True  # our bar carries the phase's name
         reference = start if config.kl_reference == "phase_start" else config.model_name_or_path
         trainer = trainer_class(
-            model=AutoModelForCausalLM.from_pretrained(start, **self._model_kwargs(start)),
+            model=load_model(start, **self._model_kwargs(start)),
             args=args,
             train_dataset=Dataset.from_list(rows),
             processing_class=self.tokenizer,

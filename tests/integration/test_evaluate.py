@@ -20,7 +20,8 @@ from trl_prism.errors import PrismError
 from trl_prism.evaluate import BENCHMARKS, ProblemSet, evaluate, load_benchmark, model_fingerprint, summarise
 from trl_prism.evaluate.command import EvaluateConfig, output_folder
 from trl_prism.evaluate.results import model_index
-from trl_prism.ports.samplers import Completion, SamplingParams, TransformersSampler, load_frozen
+from trl_prism.ports.models import load_frozen
+from trl_prism.ports.samplers import Completion, SamplingParams, TransformersSampler
 
 
 PARAMS = SamplingParams(max_tokens=22)
@@ -234,6 +235,8 @@ def test_two_ranks_give_the_same_numbers_as_one(lab_file, base, tmp_path):
     ("args", "message"),
     [
         (["--modle", "x"], "Did you mean `--model`"),
+        (["--model", "no/such/folder"], "The tokenizer 'no/such/folder' cannot be loaded"),
+        (["--model", "."], "The tokenizer '.' cannot be loaded"),
         (["--engine", "llama"], "must be 'transformers' or 'vllm'"),
         (["--engine", "vllm"], "pip install 'trl-prism"),
         (["--benchmarks", "maths500"], "There is no benchmark 'maths500'. Known are math500"),
@@ -314,7 +317,7 @@ def test_a_real_language_model_end_to_end(smollm2, data):
 def test_the_parts_of_a_hub_id(name, asked, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "trl_prism.evaluate.benchmarks._from_hub",
+        "trl_prism.evaluate.benchmarks.read_hub",
         lambda *args: calls.append(args) or ([{"question": "q", "answer": "1"}], {}),
     )
     assert load_benchmark(name).problems == (Problem("q", "1"),)

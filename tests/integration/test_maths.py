@@ -10,7 +10,8 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_prism.domains.maths import Maths
-from trl_prism.ports.samplers import SamplingParams, TransformersSampler, load_frozen
+from trl_prism.ports.models import load_frozen
+from trl_prism.ports.samplers import SamplingParams, TransformersSampler
 from trl_prism.recipe import config_from_mapping
 from trl_prism.self_play import play
 from trl_prism.trainers import SolverTrainer

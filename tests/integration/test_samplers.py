@@ -4,8 +4,9 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from trl_prism.ports.models import load_frozen
 from trl_prism.ports.ranks import bounds, gather_list, own_slice
-from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler, encode, load_frozen
+from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler, encode
 
 
 PROMPTS = [

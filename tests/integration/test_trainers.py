@@ -15,7 +15,8 @@ from trl_prism.core.curriculum import Candidate
 from trl_prism.core.partition import Partition
 from trl_prism.errors import PrismError
 from trl_prism.ports.embedders import TfidfEmbedder
-from trl_prism.ports.samplers import SamplingParams, TransformersSampler, load_frozen
+from trl_prism.ports.models import load_frozen
+from trl_prism.ports.samplers import SamplingParams, TransformersSampler
 from trl_prism.questions import PlausibilityGate, QuestionJudge, QuestionReward, RewardSettings
 from trl_prism.recipe import config_from_mapping
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer

@@ -8,6 +8,7 @@ from trl_prism.answers import equivalent, extract_answer, vote_all
 from trl_prism.core.answers import Vote
 from trl_prism.domains.base import Domain, MalformedQuestion, Problem
 from trl_prism.errors import PrismError
+from trl_prism.ports.datasets import Row, read_hub
 from trl_prism.ports.files import read_jsonl
 from trl_prism.ports.texts import Prompt
 from trl_prism.ports.verifier import shared_verifier
@@ -56,6 +57,7 @@ class Maths(Domain):
         reference_column (`str`, *optional*, defaults to `"problem"`): Its column with the questions.
         reference_config (`str` or `list[str]`, *optional*): The Hub data set's configurations; several are joined.
         reference_split (`str`, *optional*, defaults to `"train"`): The Hub data set's split.
+        reference_revision (`str`, *optional*): The Hub data set's commit; by default the newest.
         max_reference_questions (`int`, *optional*): Only the first so many.
         held_out (`str`, *optional*): Local JSONL file with problems that measure the Solver.
         held_out_columns (`list[str]`, *optional*, defaults to `("problem", "answer")`): Columns of question and
@@ -72,6 +74,7 @@ class Maths(Domain):
         reference_column: str = "problem",
         reference_config: str | Sequence[str] | None = None,
         reference_split: str = "train",
+        reference_revision: str | None = None,
         max_reference_questions: int | None = None,
         held_out: str | None = None,
         held_out_columns: Sequence[str] = ("problem", "answer"),
@@ -85,6 +88,7 @@ class Maths(Domain):
         self.reference_column = reference_column
         self.reference_config = reference_config
         self.reference_split = reference_split
+        self.reference_revision = reference_revision
         self.max_reference_questions = max_reference_questions
         self.held_out = held_out
         self.held_out_columns = tuple(held_out_columns)
@@ -150,17 +154,18 @@ class Maths(Domain):
         return {f"answers/num_{cause}": float(number) for cause, number in sorted(shared_verifier().causes.items())}
 
     def reference_questions(self) -> list[str]:
-        rows: list[str]
         if Path(self.reference).is_file():
-            rows = [str(row[self.reference_column]) for row in read_jsonl(self.reference)]
+            rows: Sequence[Row] = read_jsonl(self.reference)
         else:
-            from datasets import load_dataset
-
-            names = self.reference_config if isinstance(self.reference_config, list) else [self.reference_config]
-            rows = []
-            for name in names:
-                rows += load_dataset(self.reference, name, split=self.reference_split)[self.reference_column]
-        return rows[: self.max_reference_questions]
+            given = self.reference_config
+            names = [given] if given is None or isinstance(given, str) else list(given)
+            rows, _ = read_hub(self.reference, names, self.reference_split, self.reference_revision)
+        if rows and self.reference_column not in rows[0]:
+            raise PrismError(
+                f"The reference corpus {self.reference!r} has no column {self.reference_column!r}; it has "
+                f"{', '.join(rows[0])}. Name it with `reference_column`."
+            )
+        return [str(row[self.reference_column]) for row in rows[: self.max_reference_questions]]
 
     def held_out_problems(self) -> list[Problem]:
         if self.held_out is None:

@@ -5,15 +5,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trl_prism.core.extraction import last_box
 from trl_prism.domains.base import Problem
 from trl_prism.errors import PrismError
+from trl_prism.ports.datasets import Row, read_hub
 from trl_prism.ports.files import read_jsonl
 
 
-Row = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 # A domain's own problems go by this name.
 HELD_OUT = "held_out"
@@ -243,14 +242,14 @@ def load_benchmark(
         source = {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     elif known is not None:
         pinned = revision or known.revision
-        title, (rows, source) = known.name, _from_hub(known.hub_id, known.configs, known.split, pinned)
+        title, (rows, source) = known.name, read_hub(known.hub_id, known.configs, known.split, pinned)
     elif "/" in base and not path.suffix:
         owner, repository, *split = base.split("/", 2)
         repository, _, config = repository.partition(":")
         hub_id = f"{owner}/{repository}"
         title, (rows, source) = (
             hub_id,
-            _from_hub(hub_id, (config or None,), split[0] if split else "test", revision or None),
+            read_hub(hub_id, (config or None,), split[0] if split else "test", revision or None),
         )
     else:
         raise PrismError(
@@ -282,37 +281,3 @@ def _own_reader(question: str, answer: str, kind: str | None, level: str | None)
         return Problem(str(row[question]), _number(str(row[answer])), kind_value, level_value)
 
     return read
-
-
-def _from_hub(
-    hub_id: str, configs: Sequence[str | None], split: str, revision: str | None
-) -> tuple[list[Row], dict[str, str | None]]:
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    rows: list[Row] = []
-    commit = revision
-    for config in configs:
-        try:
-            data = load_dataset(hub_id, config, split=split, revision=revision)
-        except (OSError, ValueError, DatasetsError) as error:
-            raise PrismError(
-                f"The data set {hub_id!r} (configuration {config or 'default'}, split {split}, revision "
-                f"{revision or 'newest'}) cannot be loaded: {error}. Check the id and the network, or put a file into "
-                "`data_dir`."
-            ) from error
-        rows += list(data)
-        commit = commit or _commit(data)
-    return rows, {
-        "hub_id": hub_id,
-        "config": ",".join(filter(None, configs)) or None,
-        "split": split,
-        "revision": commit,
-    }
-
-
-def _commit(data: Any) -> str | None:
-    """The commit that a data set was read from, as its cached files tell it; `None` where they do not."""
-    checksums = getattr(data.info, "download_checksums", None) or {}
-    found = [url.partition("@")[2].partition("/")[0] for url in checksums if "@" in url]
-    return found[0] if found else None

@@ -15,8 +15,9 @@ from trl_prism.evaluate.benchmarks import BENCHMARKS, HELD_OUT, ProblemSet, load
 from trl_prism.evaluate.results import Results, model_index, parts_table, results_table, summarise, write_results
 from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.ports.files import write_text
+from trl_prism.ports.models import load_frozen, load_tokenizer
 from trl_prism.ports.ranks import gather_list, is_main
-from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler, VllmSampler, load_frozen
+from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler, VllmSampler
 
 
 @dataclass
@@ -62,8 +63,6 @@ class EvaluateConfig:
 
 def run(config: EvaluateConfig) -> list[Results]:
     """Evaluates a model, writes everything to the output folder and shows the tables."""
-    from transformers import AutoTokenizer
-
     quiet_libraries()
     names = [name.strip() for name in config.benchmarks.split(",") if name.strip()]
     domain_kwargs: Any = yaml.safe_load(config.domain_kwargs or "{}")
@@ -71,12 +70,7 @@ def run(config: EvaluateConfig) -> list[Results]:
     # All sets first: a misspelt name costs nothing.
     sets = [_problems(name, config, domain) for name in names]
     output_dir = output_folder(config)
-    tokenizer = AutoTokenizer.from_pretrained(
-        config.model,
-        revision=config.revision,
-        trust_remote_code=config.trust_remote_code,
-        padding_side="left",
-    )
+    tokenizer = load_tokenizer(config.model, revision=config.revision, trust_remote_code=config.trust_remote_code)
     sampler = _sampler(config, tokenizer)
     params = SamplingParams(
         max_tokens=config.max_tokens,

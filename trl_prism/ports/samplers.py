@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from trl_prism._compat import outside_zero3_init
 from trl_prism.errors import PrismError
-from trl_prism.ports.ranks import state
 from trl_prism.ports.texts import Prompt
 
 
@@ -66,15 +64,6 @@ def encode(tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[Prompt]) -> l
     return tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, tokenize=True, return_dict=True)[
         "input_ids"
     ]
-
-
-def load_frozen(path: str, **kwargs: Any) -> "PreTrainedModel":
-    """A causal language model that is never trained: in eval mode, without gradients, whole on every rank."""
-    from transformers import AutoModelForCausalLM
-
-    with outside_zero3_init():
-        model = AutoModelForCausalLM.from_pretrained(path, **kwargs)
-    return model.to(state().device).eval().requires_grad_(False)
 
 
 class TransformersSampler:
