@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -15,11 +16,13 @@ def guarded(action: Callable[[], object]) -> int:
     # One thread per process: several share the cores, and more threads than cores make steps many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    from trl_prism.errors import PrismError
+    from trl_prism.errors import PrismError, WorkError
 
     try:
         action()
     except PrismError as error:
+        if isinstance(error, WorkError) and error.__cause__ is not None:  # a fault, no input
+            traceback.print_exception(error.__cause__)
         sys.stderr.write(f"\nerror: {error}\n")
         return 2
     return 0

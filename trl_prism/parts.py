@@ -19,9 +19,9 @@ from trl_prism.errors import PrismError
 from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, load_benchmark
 from trl_prism.ports.embedders import build_embedder
 from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
-from trl_prism.ports.ranks import num_ranks
-from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler
-from trl_prism.questions import PlausibilityGate, QuestionJudge
+from trl_prism.ports.ranks import from_main, num_ranks
+from trl_prism.ports.samplers import LogprobScorer, SamplingParams, SpreadSampler, TransformersSampler
+from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
 
 
 class Parts:
@@ -58,12 +58,16 @@ class Parts:
             self.partition = Partition.load(config.partition_path)
             self.partition.check_embedder(self.embedder.fingerprint)
         else:
-            self.partition = Partition.fit(
-                self.embedder.embed(reference),
-                config.num_clusters,
-                embedder=self.embedder.fingerprint,
-                corpus_hash=fingerprint(reference),
-                seed=config.seed,
+            embeddings = embed_all(self.embedder, reference)
+            self.partition = from_main(
+                lambda: Partition.fit(
+                    embeddings,
+                    config.num_clusters,
+                    embedder=self.embedder.fingerprint,
+                    corpus_hash=fingerprint(reference),
+                    seed=config.seed,
+                ),
+                "fitting the partition",
             )
         self.memory = VisitMemory(self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update)
         self.plausibility: PlausibilityGate | None = None
@@ -100,7 +104,7 @@ class Parts:
     def judge(self, solver: str) -> QuestionJudge:
         return QuestionJudge(
             domain=self.domain,
-            solver=self.sampler(solver),
+            solver=self.spread(self.sampler(solver)),
             params=self.vote_params(),
             tokenizer=self.tokenizer,
             max_prompt_length=self.config.max_prompt_length,
@@ -108,8 +112,13 @@ class Parts:
         )
 
     def sampler(self, path: str) -> TransformersSampler:
+        """This rank's own sampler of a model."""
         model = load_frozen(path, **self._model_kwargs(path))
         return TransformersSampler(model, self.tokenizer, batch_size=self.config.sampling_batch_size)
+
+    def spread(self, sampler: TransformersSampler) -> SpreadSampler:
+        """The same with its work spread over ranks."""
+        return SpreadSampler(sampler, self.tokenizer, batch_size=self.config.sampling_batch_size)
 
     def vote_params(self) -> SamplingParams:
         config = self.config
@@ -125,7 +134,7 @@ class Parts:
         """The validity gate, its thresholds taken from questions that the base model writes itself."""
         base = self.sampler(self.config.model_name_or_path)
         prompt = self.domain.questioner_prompt()
-        [own] = base.sample(
+        [own] = self.spread(base).sample(
             [prompt],
             num_samples=min(self.config.num_candidates, 1000),
             params=SamplingParams(

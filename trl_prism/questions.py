@@ -18,9 +18,20 @@ from trl_prism.core.rewards import in_band, prism_reward, rzero_reward
 from trl_prism.domains.base import Domain, MalformedQuestion
 from trl_prism.errors import PrismError
 from trl_prism.ports.embedders import Embedder
-from trl_prism.ports.ranks import gather_list, rank
+from trl_prism.ports.ranks import dealt, from_main, gather_list, rank
 from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, encode
 from trl_prism.ports.texts import text_of
+
+
+# Questions that are voted on, and texts that are embedded, by one rank at a time.
+VOTES_PER_CHUNK = 32
+TEXTS_PER_CHUNK = 256
+
+
+def embed_all(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
+    """Embeddings of texts that all ranks hold, shape `(n, d)`: each rank makes a share of them. A collective."""
+    rows = dealt(texts, TEXTS_PER_CHUNK, lambda _, chunk: list(embedder.embed(chunk)), "embedding")
+    return np.stack(rows) if rows else embedder.embed([])
 
 
 @dataclass
@@ -59,6 +70,8 @@ class PlausibilityGate:
 class QuestionJudge:
     """Turns completions of the Questioner into candidates.
 
+    The work is spread over ranks: all must judge the same list, and all have the same candidates afterwards.
+
     Args:
         domain ([`~trl_prism.domains.base.Domain`]): Parses, asks, extracts and votes.
         solver ([`~trl_prism.ports.samplers.Sampler`]): The frozen Solver.
@@ -96,9 +109,8 @@ class QuestionJudge:
             seed=seed,
             on_progress=on_progress,
         )
-        votes = self.domain.vote_all(
-            [[self.domain.extract_answer(sample.text) for sample in samples] for samples in answers]
-        )
+        given = [[self.domain.extract_answer(sample.text) for sample in samples] for samples in answers]
+        votes = dealt(given, VOTES_PER_CHUNK, lambda _, chunk: self.domain.vote_all(chunk), "voting")
         for candidate, result in zip(asked, votes, strict=True):
             candidate.answer = result.answer
             candidate.agreement = result.agreement
@@ -149,9 +161,9 @@ class RewardSettings:
 class QuestionReward:
     """The Questioner's reward as TRL calls it: once per rank and generation batch, over the batch of all ranks.
 
-    Every rank judges its own completions, the candidates of all ranks are gathered in rank order, and every rank
-    computes the same rewards of the same list, updates the same memory and returns its own slice. So one rank and
-    eight give the same rewards and visits for the same batch.
+    The completions of all ranks are gathered in rank order. Answering, voting and embedding them is spread over the
+    ranks; the rewards and the memory's new state are computed on the main one, sent to all, and every rank returns its
+    own slice. So one rank and eight give the same rewards and visits for the same batch, bit by bit.
 
     Args:
         judge ([`QuestionJudge`]): Turns completions into candidates.
@@ -160,7 +172,8 @@ class QuestionReward:
         memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits so far; updated in place.
         settings ([`RewardSettings`]): Which reward, and its constants.
         num_votes (`int`): Answers per question.
-        seed (`int`): Seed of the votes.
+        seed (`int`): Seed of the votes. Every batch has its own from it and the trainer's step, so a run that goes on
+            from a checkpoint draws as one that was not stopped.
 
     Attributes:
         remember (`bool`): Whether batches change the memory. The trainer turns it off during evaluation.
@@ -192,24 +205,35 @@ class QuestionReward:
         self.num_votes = num_votes
         self.seed = seed
         self.remember = True
-        self.num_calls = 0
+        self._step, self._calls_of_step = -1, 0
         self.num_barren = 0
 
     def __call__(
         self,
         *,
         completions: list[Any],
+        trainer_state: Any = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
-        seed = self.seed + 1_000_003 * self.num_calls + rank()
-        self.num_calls += 1
-        local = self.judge.judge([text_of(c) for c in completions], num_votes=self.num_votes, seed=seed)
-        batch = gather_list(local)
-
-        rewards = self.score(batch)
-        own = slice(rank() * len(local), (rank() + 1) * len(local))
+        texts = gather_list([text_of(completion) for completion in completions])
+        batch = self.judge.judge(texts, num_votes=self.num_votes, seed=self._batch_seed(trainer_state))
+        usable = [candidate for candidate in batch if candidate.dropped is None]
+        embeddings = embed_all(self.embedder, [candidate.question for candidate in usable])
+        rewards, clusters, state, self.num_barren = from_main(
+            lambda: (
+                self.score(batch, embeddings),
+                [candidate.cluster for candidate in batch],
+                self.memory.state_dict(),
+                self.num_barren,
+            ),
+            self.__name__,
+        )
+        self.memory.load_state_dict(state)
+        for candidate, cluster in zip(batch, clusters, strict=True):
+            candidate.cluster = cluster
+        own = slice(rank() * len(completions), (rank() + 1) * len(completions))
         if log_metric:
             for name, value in self._metrics(batch).items():
                 log_metric(name, value)
@@ -219,16 +243,31 @@ class QuestionReward:
             log_extra("cluster", [candidate.cluster for candidate in batch[own]])
         return [float(reward) for reward in rewards[own]]
 
-    def score(self, batch: Sequence[Candidate]) -> np.ndarray:
-        """Rewards of the whole batch, shape `(n,)`; assigns clusters and updates the memory and the counts."""
+    def _batch_seed(self, trainer_state: Any) -> int:
+        """Of the trainer's step; evaluation and a second batch within a step have their own."""
+        step = trainer_state.global_step if trainer_state is not None else 0
+        self._calls_of_step = self._calls_of_step + 1 if step == self._step else 0
+        self._step = step
+        words = [self.seed, step, self._calls_of_step, int(self.remember)]
+        return int(np.random.SeedSequence(words).generate_state(1)[0] & 0x7FFFFFFF)
+
+    def score(self, batch: Sequence[Candidate], embeddings: np.ndarray) -> np.ndarray:
+        """Rewards of the whole batch; assigns clusters and updates the memory and the counts.
+
+        Args:
+            batch (`Sequence[Candidate]`): `n` candidates, of which `m` were not dropped.
+            embeddings (`numpy.ndarray` of shape `(m, d)`): Embeddings of these, in order.
+
+        Returns:
+            `numpy.ndarray` of shape `(n,)`
+        """
         s = self.settings
         well_formed = np.array([candidate.dropped is None for candidate in batch])
         agreement = np.array([candidate.agreement for candidate in batch])
         clusters = np.full(len(batch), -1)
-        index = [int(i) for i in np.flatnonzero(well_formed)]
-        if index:
-            clusters[index] = self.partition.assign(self.embedder.embed([batch[i].question for i in index]))
-            for i in index:
+        if well_formed.any():
+            clusters[well_formed] = self.partition.assign(embeddings)
+            for i in map(int, np.flatnonzero(well_formed)):
                 batch[i].cluster = int(clusters[i])
 
         if s.reward == "rzero":

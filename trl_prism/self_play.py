@@ -26,9 +26,9 @@ from trl_prism.evaluate.results import summarise, write_results
 from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.parts import Parts, load_functions
 from trl_prism.pools import label_accuracy, measure_pool
-from trl_prism.ports.ranks import gather_list, is_main, num_ranks, state
+from trl_prism.ports.ranks import from_main, is_main, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
-from trl_prism.questions import QuestionReward, RewardSettings
+from trl_prism.questions import QuestionReward, RewardSettings, embed_all
 from trl_prism.run_dir import RunDirectory
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
 from trl_prism.trainers.solver import AnswerReward
@@ -55,7 +55,7 @@ class SelfPlay:
     def run(self) -> list[dict[str, Any]]:
         """Plays all rounds and returns the rows of `metrics.jsonl`."""
         config = self.config
-        self.run_dir.check_new()
+        from_main(self.run_dir.check_new, "checking the output folder")
         self.parts = Parts(config, self.domain)
         self.asked_so_far = np.zeros(self.parts.partition.num_clusters)
         if is_main():
@@ -117,7 +117,7 @@ class SelfPlay:
         """The Questioner's candidates, voted on by the frozen Solver, and those of them that were kept."""
         config = self.config
         name = "base" if number == 0 else f"round {number}"
-        writer = self.parts.sampler(questioner)
+        writer = self.parts.spread(self.parts.sampler(questioner))
         with progress(f"{name}: pool", config.num_candidates, "question") as advance:
             [written] = writer.sample(
                 [self.domain.questioner_prompt()],
@@ -141,7 +141,7 @@ class SelfPlay:
                 on_progress=advance,
             )
         usable = [candidate for candidate in pool if candidate.usable]
-        self.embeddings = self.parts.embedder.embed([candidate.question for candidate in usable])
+        self.embeddings = embed_all(self.parts.embedder, [candidate.question for candidate in usable])
         for candidate, cluster in zip(usable, self.parts.partition.assign(self.embeddings), strict=True):
             candidate.cluster = int(cluster)
         kept = curate(
@@ -236,7 +236,7 @@ class SelfPlay:
         config = self.config
         row: dict[str, Any] = dict.fromkeys(("solver/accuracy", "solver/mean_at_k", "solver/maj_at_k"))
         sampler = self.parts.sampler(solver)
-        [model] = gather_list([model_fingerprint(solver)] if is_main() else [])
+        model = from_main(lambda: model_fingerprint(solver))
         for problem_set in self.parts.problem_sets:
             name, problems = problem_set.name, problem_set.problems
             folder = self.run_dir.round(number) / "evaluation" / name.replace("/", "--")

@@ -4,9 +4,10 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from trl_prism.errors import PrismError, WorkError
 from trl_prism.ports.models import load_frozen
-from trl_prism.ports.ranks import bounds, gather_list, own_slice
-from trl_prism.ports.samplers import LogprobScorer, SamplingParams, TransformersSampler, encode
+from trl_prism.ports.ranks import dealt, from_main, gather_list, together
+from trl_prism.ports.samplers import LogprobScorer, SamplingParams, SpreadSampler, TransformersSampler, encode
 
 
 PROMPTS = [
@@ -95,6 +96,35 @@ def test_prompts_are_encoded_as_trl_encodes_them(base, tokenizer, tmp_path):
     assert trainer._tokenize_prompts(messages)[0] == encode(tokenizer_with_template, messages)
 
 
+def test_a_spread_draw_has_everything_in_its_place(model, tokenizer):
+    inner = TransformersSampler(model, tokenizer, batch_size=8)
+    spread = SpreadSampler(inner, tokenizer, batch_size=8)
+    ticks = []
+    greedy = SamplingParams(max_tokens=24, temperature=0)
+    prompts = [*PROMPTS, *PROMPTS[::-1]]
+    for num_samples in (1, 3, 20):  # several prompts in a chunk, two, a part of one
+        ticks.clear()
+        out = spread.sample(prompts, num_samples=num_samples, params=greedy, seed=0, on_progress=ticks.append)
+        assert out == inner.sample(prompts, num_samples=num_samples, params=greedy, seed=0)
+        assert sum(ticks) == 4 * num_samples
+    warm = SamplingParams(max_tokens=20)
+    first = spread.sample(PROMPTS, num_samples=20, params=warm, seed=5)
+    assert first == spread.sample(PROMPTS, num_samples=20, params=warm, seed=5)
+    assert first != spread.sample(PROMPTS, num_samples=20, params=warm, seed=6)
+    [questions] = spread.sample(["<q>"], num_samples=24, params=SamplingParams(max_tokens=28), seed=0)
+    assert len({completion.text for completion in questions}) > 8, "every chunk of 8 has a random stream of its own"
+    assert spread.sample([], num_samples=4, params=warm, seed=0) == []
+
+
 def test_one_rank_is_the_identity():
-    assert gather_list([1, 2]) == [1, 2] and own_slice([1, 2]) == [1, 2]
-    assert bounds(0, 0, 3) == (0, 0)
+    assert gather_list([1, 2]) == [1, 2]
+    assert dealt([1, 2, 3], 2, lambda number, chunk: [10 * number + item for item in chunk]) == [1, 2, 13]
+    assert from_main(lambda: 5) == 5 and together("it", lambda: 6) == 6
+
+
+def test_what_fails_on_one_rank_is_one_clear_error():
+    with pytest.raises(WorkError, match=r"the sum failed: ZeroDivisionError: .*") as caught:
+        together("the sum", lambda: 1 / 0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(PrismError, match=r"^mend me$"):
+        from_main(lambda: (_ for _ in ()).throw(PrismError("mend me")))

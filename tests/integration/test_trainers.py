@@ -216,18 +216,18 @@ def test_a_rare_cluster_earns_more_and_only_questions_in_the_band_are_remembered
         Candidate(question=OTHER, answer="1", agreement=0.7),
         Candidate(question=OTHER, answer="1", agreement=1.0),
     ]
-    r = reward.score(batch)
+    r = reward.score(batch, embedder.embed([candidate.question for candidate in batch]))
     assert r[1] > 2 * r[0] > 0 and r[2] == 0
     expected = before * 0.9
     expected[[cluster_good, cluster_other]] += 0.1
     assert reward.memory.visits == pytest.approx(expected)
 
 
-def test_rzero_in_the_same_place(question_reward):
+def test_rzero_in_the_same_place(question_reward, embedder):
     reward = question_reward(reward="rzero")
     batch = [Candidate(question=GOOD, answer="1", agreement=0.6) for _ in range(3)]
     batch.append(Candidate(question="x", dropped="malformed"))
-    assert reward.score(batch).tolist() == pytest.approx([0.4 - 0.75] * 3 + [-1 - 0.25])
+    assert reward.score(batch, embedder.embed([GOOD] * 3)).tolist() == pytest.approx([0.4 - 0.75] * 3 + [-1 - 0.25])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from trl_prism.evaluate.results import Results, model_index, parts_table, result
 from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.ports.files import write_text
 from trl_prism.ports.models import load_frozen, load_tokenizer
-from trl_prism.ports.ranks import gather_list, is_main
+from trl_prism.ports.ranks import from_main, is_main
 from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler, VllmSampler
 
 
@@ -81,7 +81,7 @@ def run(config: EvaluateConfig) -> list[Results]:
     )
     # Hashing a model's files takes as long as reading them, so one rank does it.
     loading = {"revision": config.revision, "dtype": config.dtype, "engine": config.engine}
-    [model] = gather_list([model_fingerprint(config.model, **loading)] if is_main() else [])
+    model = from_main(lambda: model_fingerprint(config.model, **loading), "reading the model's files")
     summaries = []
     for problem_set in sets:
         problems = problem_set.problems

@@ -14,7 +14,7 @@ from trl_prism.core.partition import fingerprint
 from trl_prism.domains.base import Domain, Problem
 from trl_prism.errors import PrismError
 from trl_prism.ports.files import write_text
-from trl_prism.ports.ranks import gather_list, is_main, num_ranks, rank
+from trl_prism.ports.ranks import from_main, gather_list, is_main, num_ranks, rank
 from trl_prism.ports.samplers import Completion, Sampler, SamplingParams, encode
 
 
@@ -112,7 +112,7 @@ def evaluate(
             on_progress(sum(len(chunks[number]) for number in turn) * (1 + num_samples))
     # On one rank: a verdict may depend on how long it takes, and all ranks must have the same figures.
     completions = [store.completions[i] for i in range(len(problems))]
-    return gather_list(_mark(domain, problems, completions) if is_main() else [])
+    return from_main(lambda: _mark(domain, problems, completions), "marking")
 
 
 def model_fingerprint(path: str, **loading: Any) -> str:

@@ -1,9 +1,13 @@
 """Lists that are spread over ranks. With one process everything here is the identity."""
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from trl_prism.errors import PrismError, WorkError
 
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -42,22 +46,85 @@ def gather_list(local: Sequence[T]) -> list[T]:
     return list(gather_object(items)) if num_ranks() > 1 else items
 
 
-def own_slice(everything: Sequence[T]) -> list[T]:
-    """This rank's part of a list that all ranks hold, in contiguous parts that differ in length by one at most."""
-    return list(everything[slice(*bounds(len(everything), rank(), num_ranks()))])
+def from_main(work: Callable[[], T], name: str = "the main process") -> T:
+    """What the main process makes of it, on every rank: bit by bit the same. A collective.
 
-
-def bounds(length: int, place: int, num: int) -> tuple[int, int]:
-    """Where the part of one rank starts and ends.
-
-    Example:
-
-    ```python
-    >>> [bounds(5, place, 3) for place in range(3)]
-    [(0, 2), (2, 4), (4, 5)]
-
-    ```
+    Raises:
+        WorkError: on every rank, if it fails on the main one.
     """
-    size, extra = divmod(length, num)
-    start = place * size + min(place, extra)
-    return start, start + size + (place < extra)
+    outcomes = gather_list([_outcome(work)] if is_main() else [])
+    return _values(outcomes, name)[0]
+
+
+def dealt(
+    items: Sequence[S], size: int, work: Callable[[int, list[S]], Sequence[T]], name: str = "a share of the work"
+) -> list[T]:
+    """Work on a list that all ranks hold, spread over them; the results of all, in order, on every rank. A collective.
+
+    The list is cut into chunks of `size`, whatever the number of ranks, and chunk `i` falls to rank `i` modulo their
+    number. So work that depends on nothing but the chunk and its number gives the same on one rank and on eight.
+
+    Args:
+        items (`Sequence`): The list, the same on every rank.
+        size (`int`): Items in a chunk.
+        work (`Callable`): From a chunk's number and its items to one result per item.
+        name (`str`, *optional*): What it is, for the error.
+
+    Raises:
+        WorkError: on every rank, if it fails on one.
+    """
+    chunks = [list(items[start : start + size]) for start in range(0, len(items), size)]
+    own = range(rank(), len(chunks), num_ranks())
+    outcome = _outcome(lambda: [(number, list(work(number, chunks[number]))) for number in own])
+    done = dict(pair for part in _values(gather_list([outcome]), name) for pair in part)
+    return [result for number in range(len(chunks)) for result in done[number]]
+
+
+def together(name: str, work: Callable[[], T]) -> T:
+    """A rank's own work, which every rank does at the same time: if it fails on one, all end. A collective.
+
+    Otherwise the others would wait for the one that failed until the process group gives up, half an hour later.
+
+    Args:
+        name (`str`): What it is, for the error.
+        work (`Callable`): The work.
+
+    Raises:
+        WorkError: on every rank, if it fails on one; the error names the rank.
+    """
+    outcome = _outcome(work)
+    # The value stays here: only whether it failed, and how, goes to the others.
+    _values(gather_list([_Outcome(outcome.rank, None, outcome.failure, outcome.error)]), name)
+    return outcome.value  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class _Outcome(Generic[T]):
+    """What work on one rank came to."""
+
+    rank: int
+    value: T | None
+    failure: str | None = None
+    error: Exception | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "error": None}  # not every exception can travel
+
+
+def _outcome(work: Callable[[], T]) -> _Outcome[T]:
+    try:
+        return _Outcome(rank(), work())
+    except Exception as error:  # of any kind: it is raised again on every rank
+        text = str(error) if isinstance(error, PrismError) else f"{type(error).__name__}: {error}"
+        return _Outcome(rank(), None, text, error)
+
+
+def _values(outcomes: Sequence[_Outcome[T]], name: str) -> list[T]:
+    """The values, or on every rank the first failure."""
+    failed = next((outcome for outcome in outcomes if outcome.failure is not None), None)
+    if failed is None:
+        return [outcome.value for outcome in outcomes]  # type: ignore[misc]
+    if num_ranks() == 1 and isinstance(failed.error, PrismError):
+        raise failed.error
+    where = f" on rank {failed.rank} of {num_ranks()}" if num_ranks() > 1 else ""
+    raise WorkError(f"{name} failed{where}: {failed.failure}") from failed.error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trl_prism.errors import PrismError
+from trl_prism.ports.ranks import dealt, is_main, num_ranks
 from trl_prism.ports.texts import Prompt
 
 
@@ -141,6 +142,7 @@ class TransformersSampler:
             attention_mask=attention_mask,
             generation_config=config,
             tokenizer=self.tokenizer,
+            synced_gpus=False,  # the model is whole on this rank, and other ranks may generate more or less often
         )[:, input_ids.shape[1] :]
         texts = self.tokenizer.batch_decode(out, skip_special_tokens=True)
         # Cut off is what filled all tokens and ends neither in an end token nor in a stop string.
@@ -152,6 +154,56 @@ class TransformersSampler:
             Completion(text, full and token not in ends and not (stops and text.endswith(stops)))
             for text, token in zip(texts, last, strict=True)
         ]
+
+
+class SpreadSampler:
+    """A sampler whose work is spread over ranks: every rank asks for the whole list and gets all of it. A collective.
+
+    The draw does not depend on how many ranks there are: the list is cut into chunks of about `batch_size` sequences,
+    longest prompts first, and every chunk draws from a random stream of its own.
+
+    Args:
+        sampler ([`Sampler`]): This rank's own.
+        tokenizer (`PreTrainedTokenizerBase`): Measures lengths.
+        batch_size (`int`, *optional*, defaults to `64`): Sequences in a chunk.
+    """
+
+    def __init__(self, sampler: Sampler, tokenizer: "PreTrainedTokenizerBase", *, batch_size: int = 64):
+        self.sampler = sampler
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        num_samples: int,
+        params: SamplingParams,
+        seed: int,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]:
+        lengths = [len(ids) for ids in encode(self.tokenizer, prompts)]
+        order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
+        # Of one prompt at most `batch_size` completions at a time, of several prompts all of each.
+        pieces = [min(self.batch_size, num_samples - n) for n in range(0, num_samples, self.batch_size)]
+        jobs = [(i, n) for i in order for n in pieces]
+        size = max(1, self.batch_size // max(1, num_samples))
+
+        def draw(number: int, chunk: list[tuple[int, int]]) -> list[list[Completion]]:
+            own_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0] & 0x7FFFFFFF)
+            [n] = {n for _, n in chunk}
+            drawn = self.sampler.sample([prompts[i] for i, _ in chunk], num_samples=n, params=params, seed=own_seed)
+            if on_progress:
+                # The other ranks are about as far.
+                chunks = -(-len(jobs) // size)
+                turn = range(number, min(number + num_ranks(), chunks)) if is_main() else ()
+                on_progress(sum(n for k in turn for _, n in jobs[k * size : (k + 1) * size]))
+            return drawn
+
+        results: list[list[Completion]] = [[] for _ in prompts]
+        for (i, _), completions in zip(jobs, dealt(jobs, size, draw, "sampling"), strict=True):
+            results[i] += completions
+        return results
 
 
 class VllmSampler:
@@ -217,7 +269,7 @@ def _pad_id(tokenizer: "PreTrainedTokenizerBase") -> int:
 
 
 class LogprobScorer:
-    """How likely a frozen model finds given texts.
+    """How likely a frozen model finds given texts. The work is spread over ranks, so all must ask for the same.
 
     Args:
         model (`PreTrainedModel`): The model; it is not changed.
@@ -241,8 +293,8 @@ class LogprobScorer:
         tails = [self.tokenizer(text=text, add_special_tokens=False)["input_ids"] for text in completions]
         scores = np.full((len(tails), 2), -np.inf)
         order = sorted((i for i in range(len(tails)) if tails[i]), key=lambda i: -len(tails[i]))
-        for start in range(0, len(order), self.batch_size):
-            batch = order[start : start + self.batch_size]
+
+        def score(_: int, batch: list[int]) -> list[tuple[float, float]]:
             longest = max(len(tails[i]) for i in batch)
             input_ids, mask = left_pad(
                 [head + tails[i] for i in batch], pad_id=_pad_id(self.tokenizer), device=self.model.device
@@ -251,7 +303,9 @@ class LogprobScorer:
                 logits = self.model(input_ids=input_ids, attention_mask=mask, logits_to_keep=longest + 1).logits
             logprobs = torch.log_softmax(logits[:, :-1].float(), dim=-1)  # (batch, longest, vocabulary)
             picked = logprobs.gather(-1, input_ids[:, -longest:].unsqueeze(-1)).squeeze(-1)
-            for row, i in enumerate(batch):
-                own = picked[row, longest - len(tails[i]) :]
-                scores[i] = own.mean().item(), own.min().item()
+            own = [picked[row, longest - len(tails[i]) :] for row, i in enumerate(batch)]
+            return [(row.mean().item(), row.min().item()) for row in own]
+
+        if order:
+            scores[order] = dealt(order, self.batch_size, score, "scoring under the base model")
         return scores

@@ -1,10 +1,12 @@
 """What both roles' trainers share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformers import PreTrainedModel
 from trl import GRPOTrainer
+
+from trl_prism.ports.ranks import together
 
 
 class RoleTrainer(GRPOTrainer):
@@ -16,6 +18,7 @@ class RoleTrainer(GRPOTrainer):
             that the model's configuration names, which after a hand-over in memory is some earlier model; so that
             path is stated here. Needed where `args.beta` is not 0.
         stop_strings (`Sequence[str]`, *optional*): Strings that end a completion, beside the end token.
+        reward_funcs (`Sequence[Callable]`): Reward functions as TRL takes them. One that fails on one rank ends all.
         kwargs: As for [`~trl.GRPOTrainer`].
     """
 
@@ -32,6 +35,7 @@ class RoleTrainer(GRPOTrainer):
         *,
         reference_path: str | None = None,
         stop_strings: Sequence[str] = (),
+        reward_funcs: Sequence[Callable[..., list[float]]] = (),
         **kwargs: Any,
     ):
         if reference_path is not None:
@@ -40,7 +44,7 @@ class RoleTrainer(GRPOTrainer):
         if self._stop_strings:
             args = kwargs["args"]
             args.generation_kwargs = {**(args.generation_kwargs or {}), "stop_strings": self._stop_strings}
-        super().__init__(model=model, **kwargs)
+        super().__init__(model=model, reward_funcs=[on_every_rank(func) for func in reward_funcs], **kwargs)
         if self._stop_strings:
             # `generate` needs the tokenizer to look for strings, and TRL does not pass it.
             model.generate = _with_tokenizer(model.generate, self.processing_class)
@@ -51,6 +55,18 @@ class RoleTrainer(GRPOTrainer):
             # TRL cuts after the end token; after a stop string there is none, and padding would be trained on.
             completion_ids = [_without_padding(ids, self._tokenizer.pad_token_id) for ids in completion_ids]
         return completion_ids, logprobs
+
+
+def on_every_rank(func: Callable[..., list[float]]) -> Callable[..., list[float]]:
+    """A reward function that fails on all ranks with one error, if it fails on one."""
+    name = getattr(func, "__name__", type(func).__name__)
+
+    def reward(**kwargs: Any) -> list[float]:
+        return together(f"The reward function {name}", lambda: func(**kwargs))
+
+    # TRL names metrics after the function.
+    reward.__name__ = name
+    return reward
 
 
 def _with_tokenizer(generate: Any, tokenizer: Any) -> Any:
