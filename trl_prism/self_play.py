@@ -224,6 +224,7 @@ class SelfPlay:
             **label_accuracy(kept, self.domain),
             **self._evaluate(number, solver),
             **self.domain.diagnostics(),
+            "num_processes": num_ranks(),
             "seconds": round(time.monotonic() - started, 1),
         }
         self.rows.append(row)

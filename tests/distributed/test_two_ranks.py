@@ -1,0 +1,93 @@
+"""Two real gloo ranks: rewards and visits as on one, the whole loop, and one rank's fault that ends all.
+
+Launches can pretend: every test asserts the number of processes and the kind.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from transformers import AutoModelForCausalLM
+
+from tests.integration.conftest import ROOT, small_settings
+
+
+CONFIGS = ROOT / "accelerate_configs"
+
+
+def launch(config: str, *args: str, timeout: int = 300, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [
+            *(str(Path(sys.executable).parent / "accelerate"), "launch"),
+            *("--config_file", str(CONFIGS / f"{config}.yaml"), "--main_process_port", "0", *args),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **env},
+        timeout=timeout,
+        check=False,
+    )
+
+
+def written(folder: Path, num_ranks: int) -> list[dict]:
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(num_ranks)]
+
+
+def test_rewards_and_visits_are_the_same_on_one_rank_and_on_two(tmp_path):
+    program = str(ROOT / "tests" / "distributed" / "programs" / "batch.py")
+    results = {}
+    for num, config in ((1, "single_cpu"), (2, "ddp_cpu")):
+        folder = tmp_path / config
+        folder.mkdir()
+        done = launch(config, program, str(folder))
+        assert done.returncode == 0, done.stderr[-2000:]
+        results[num] = written(folder, num)
+    [one], two = results[1], results[2]
+    assert one["num_processes"] == 1
+    assert [r["num_processes"] for r in two] == [2, 2]
+    assert {r["distributed_type"] for r in two} == {"MULTI_CPU"}
+    for batch in (0, 1):
+        assert one["rewards"][batch] == two[0]["rewards"][batch] + two[1]["rewards"][batch]
+    assert one["rewards"][1][-1] == -1, "the one that is no question"
+    assert len(set(one["rewards"][0] + one["rewards"][1])) > 3, "a batch that says nothing"
+    for key in ("visits", "centroids", "thresholds", "few"):
+        assert one[key] == two[0][key] == two[1][key], key
+    assert one["visits"] != [1.0] * 16
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def write(**changes):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(small_settings(tmp_path / "run", **changes)))
+        return str(path)
+
+    return write
+
+
+def test_the_whole_loop_on_two_ranks(recipe, tmp_path):
+    done = launch("ddp_cpu", "recipes/prism.py", "--config", recipe(beta=0.01))
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [0, 1], "one process writes the rows"
+    assert [row["num_processes"] for row in rows] == [2, 2]
+    assert len(list((tmp_path / "run" / "round-01" / "evaluation").rglob("completions.jsonl"))) == 1
+    for role in ("questioner", "solver"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "round-01" / role)
+    visits = json.loads((tmp_path / "run" / "round-01" / "visits.json").read_text())
+    assert visits["num_updates"] == 2
+
+
+def test_a_reward_that_fails_on_one_rank_ends_all_with_one_error(recipe):
+    name = "tests.distributed.programs.rewards.fails_on_one_rank"
+    start = time.monotonic()
+    done = launch("ddp_cpu", "recipes/prism.py", "--config", recipe(questioner={"reward_funcs": [name]}), timeout=120)
+    assert done.returncode != 0 and time.monotonic() - start < 100
+    message = "The reward function fails_on_one_rank failed on rank 1 of 2: KeyError: 'the key that is not there'"
+    assert message in done.stderr, done.stderr[-3000:]
