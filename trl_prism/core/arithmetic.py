@@ -9,7 +9,8 @@ from trl_prism.core.tokens import TokenReader, Undecided
 
 MAX_DEPTH = 40
 MAX_EXPONENT = 1_000
-MAX_BITS = 20_000
+# A value of so many bits has fewer than the 4,300 digits that Python converts to text.
+MAX_BITS = 14_000
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<repeating>\d*\.\d*\\overline\s*\{\s*\d+\s*\}|\d*\.\(\d+\))|(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<command>\\(?:frac|times|sqrt))"

@@ -12,6 +12,7 @@ r"""From a completion to its answer: what the last complete box holds.
 | `\boxed{3 + \boxed{4}` | `4`: nor does it hide a later one |
 | `\boxed{\frac{1}{2}` | none: the box never closes |
 | `\boxed{1} then \boxed{}` | none: the last box is empty, and an earlier guess is not the answer |
+| `\boxed{\ }`, `\boxed{\text{}}` | none: nothing is shown |
 | `\boxed 7` | none: TeX would box one character, so `\boxed 12` could mean 1 or 12 |
 | `\\boxed{5}` | `5`: a backslash doubled, as in JSON |
 | `<think>\boxed{1}</think> \boxed{2}` | `2`: thinking does not count |
@@ -25,6 +26,8 @@ import re
 
 # One alternative per event: a box opens, an escaped character, a brace. Every character is looked at once.
 _EVENT = re.compile(r"(?P<box>\\{1,2}(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
+# A box that shows nothing.
+_BLANK = re.compile(r"(?:\s|~|\\(?:[ ,;:!]|\Z)|\\q?quad(?![a-zA-Z])|\{\s*\}|\\(?:text|mathrm|mathbf|mbox)\s*\{\s*\})*")
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 
 
@@ -81,4 +84,5 @@ def last_box(text: str) -> str | None:
                 last = (box, event.end(), span)
     if last is None:
         return None
-    return text[slice(*last[2])].strip() or None
+    content = text[slice(*last[2])].strip()
+    return None if _BLANK.fullmatch(content) else content

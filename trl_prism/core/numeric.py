@@ -50,24 +50,25 @@ def surely_different(a: str, b: str) -> bool:
     ```
     """
     for point in (0, 1):
-        x, y = _value(a, point), _value(b, point)
-        if x is None or y is None:
+        left, right = _value(a, point), _value(b, point)
+        if left is None or right is None:
             return False
-        # The absolute term: what cancels to nothing leaves a residue of rounding.
-        if abs(x - y) > TOLERANCE * max(abs(x), abs(y)) + 1e-9:
+        (x, x_size), (y, y_size) = left, right
+        # What cancels to nothing leaves a residue of rounding, in proportion to what was added up.
+        if abs(x - y) > TOLERANCE * max(abs(x), abs(y)) + 1e-9 * max(x_size, y_size):
             return True
     return False
 
 
 @lru_cache(maxsize=100_000)
-def _value(formula: str, point: int) -> complex | None:
-    """The value with every variable at a fixed place between 0.5 and 2.5, or `None`."""
+def _value(formula: str, point: int) -> tuple[complex, float] | None:
+    """The value with every variable at a place between 0.5 and 2.5, and the largest term of its sums; or `None`."""
     try:
         reader = _Reader(formula, point)
         value = reader.sum(0)
     except (Undecided, ZeroDivisionError, OverflowError, ValueError):
         return None
-    return value if reader.at_end() and cmath.isfinite(value) and abs(value) < 1e300 else None
+    return (value, reader.size) if reader.at_end() and cmath.isfinite(value) and abs(value) < 1e300 else None
 
 
 class _Reader(TokenReader):
@@ -76,6 +77,7 @@ class _Reader(TokenReader):
     def __init__(self, text: str, point: int):
         super().__init__(text, _TOKEN)
         self.point = point
+        self.size = 0.0
 
     def sum(self, depth: int) -> complex:
         if depth > MAX_DEPTH:
@@ -83,7 +85,9 @@ class _Reader(TokenReader):
         value = self.product(depth)
         while self.next in ("+", "-"):
             sign = 1 if self.take() == "+" else -1
-            value += sign * self.product(depth)
+            term = self.product(depth)
+            self.size = max(self.size, abs(value), abs(term))
+            value += sign * term
         return value
 
     def product(self, depth: int) -> complex:
@@ -201,6 +205,7 @@ class _Reader(TokenReader):
         value = self.applied(depth)
         if not _positive(value) or not _positive(base):
             raise Undecided
+        self.size = max(self.size, 1.0)
         return cmath.log(value) / cmath.log(base)
 
     def function(self, name: str, depth: int) -> complex:
@@ -211,6 +216,7 @@ class _Reader(TokenReader):
             if power.imag or power.real not in (2.0, 3.0, 4.0):  # -1 would be the inverse function
                 raise Undecided
             exponent = int(power.real)
+        self.size = max(self.size, 1.0)  # the sine of pi is not quite 0
         return _FUNCTIONS[name](self.applied(depth)) ** exponent
 
     def applied(self, depth: int) -> complex:

@@ -1,7 +1,7 @@
 """`recipes/prism.py` as a test launches it: with a record of what kind of run it really was.
 
-`recipe.py RECORD_FOLDER ...the recipe's own arguments`. For every phase rank R writes `phase-N-rank-R.json`: the number
-of processes, their kind, and how many of the model's parameters are sharded.
+`recipe.py RECORD_FOLDER ...the recipe's own arguments`. For every phase rank R writes `phase-N-rank-R.json`: the
+number of processes, their kind, and how many of the model's parameters are sharded.
 
 FSDP on CPU: accelerate enables it only in a branch for accelerators, so the state that it found is mended here. That
 is for tests alone.
