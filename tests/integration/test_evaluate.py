@@ -19,6 +19,7 @@ from trl_prism.domains.maths import Maths
 from trl_prism.errors import PrismError
 from trl_prism.evaluate import BENCHMARKS, ProblemSet, evaluate, load_benchmark, model_fingerprint, summarise
 from trl_prism.evaluate.command import EvaluateConfig, output_folder
+from trl_prism.evaluate.command import run as run_evaluation
 from trl_prism.evaluate.results import model_index
 from trl_prism.ports.models import load_frozen
 from trl_prism.ports.samplers import Completion, SamplingParams, TransformersSampler
@@ -102,6 +103,10 @@ def test_what_is_there_is_not_asked_again(scripted, tmp_path):
     path.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:20])
     sampler, third = scripted(tmp_path)
     assert third == first and len(sampler.asked) == 2
+    # a line damaged in the middle
+    path.write_text("\n".join([lines[0], lines[1][:-9], *lines[2:]]) + "\n")
+    sampler, fourth = scripted(tmp_path)
+    assert fourth == first and len(sampler.asked) == 2 and scripted(tmp_path)[0].asked == []
     with pytest.raises(PrismError, match="another evaluation"):
         scripted(tmp_path, problems=PROBLEMS[:2])
 
@@ -232,20 +237,66 @@ def test_two_ranks_give_the_same_numbers_as_one(lab_file, base, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[1, 2]\n", "line 1, is no object"),
+        (b"\xff\xfe\n", "cannot be read as UTF-8"),
+        (b'{"question": "q"}\n', "row 1, cannot be read: there is no column 'answer'"),
+        (b'{"question": null, "answer": "1"}\n', "holds no problems"),
+        (b'{"question": "q", "answer": null}\n', "holds no problems"),
+    ],
+)
+def test_files_that_cannot_be_read(content, message, tmp_path):
+    (tmp_path / "own.jsonl").write_bytes(content)
+    with pytest.raises(PrismError, match=message):
+        load_benchmark(str(tmp_path / "own.jsonl"))
+
+
+def test_known_sets_with_other_columns_and_a_byte_order_mark(tmp_path):
+    (tmp_path / "olympiadbench.jsonl").write_text('{"question": "q", "answer": "1"}\n')
+    with pytest.raises(PrismError, match=r"row 1, cannot be read: KeyError: 'final_answer'"):
+        load_benchmark("olympiadbench", data_dir=str(tmp_path))
+    (tmp_path / "own.jsonl").write_bytes(b'\xef\xbb\xbf{"question": "q", "answer": "1"}\n')
+    assert load_benchmark(str(tmp_path / "own.jsonl")).problems == (Problem("q", "1"),)
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (["--modle", "x"], "Did you mean `--model`"),
         (["--model", "no/such/folder"], "The tokenizer 'no/such/folder' cannot be loaded"),
-        (["--model", "."], "The tokenizer '.' cannot be loaded"),
-        (["--engine", "llama"], "must be 'transformers' or 'vllm'"),
-        (["--engine", "vllm"], "pip install 'trl-prism"),
-        (["--benchmarks", "maths500"], "There is no benchmark 'maths500'. Known are math500"),
-        (["--answer_column", "solution"], "There is no column 'solution'"),
+        (["--answer_column", "solution"], "there is no column 'solution'"),
     ],
 )
 def test_one_clear_error(lab_file, base, tmp_path, args, message):
     done = command(lab_file, base, tmp_path, *args)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_tokens": 0}, "`max_tokens` is 0; it must lie between 1"),
+        ({"num_samples": -1}, "`num_samples` is -1; it must lie between 0"),
+        ({"top_p": 2.0}, "`top_p` is 2.0; it must lie between"),
+        ({"temperature": 0.0}, "all samples would be the same"),
+        ({"dtype": "float99"}, "`dtype` is 'float99'"),
+        ({"domain_kwargs": "{foo: ["}, r"`domain_kwargs` is '{foo: \[', which is no YAML"),
+        ({"benchmarks": ","}, "`benchmarks` names none"),
+        ({"benchmarks": "held_out,held_out"}, "Two benchmarks are called 'held_out'"),
+        ({"benchmarks": "maths500"}, "There is no benchmark 'maths500'. Known are math500"),
+        ({"output_dir": "/dev/null/folder"}, "cannot be written"),
+        ({"data_dir": "no-such-folder", "benchmarks": "math500"}, "which is no folder"),
+        ({"level_column": "grade"}, "no column 'grade'"),
+        ({"engine": "llama"}, "must be 'transformers' or 'vllm'"),
+        ({"engine": "vllm"}, "pip install 'trl-prism"),
+        ({"model": "."}, r"The tokenizer '\.' cannot be loaded"),
+    ],
+)
+def test_what_cannot_work_is_refused(lab_file, base, tmp_path, changes, message):
+    settings = {"model": base, "benchmarks": str(lab_file), "domain": "prism_lab.domain:Lab", "max_tokens": 5}
+    with pytest.raises(PrismError, match=message):
+        run_evaluation(EvaluateConfig(**{**settings, "output_dir": str(tmp_path / "out"), **changes}))
 
 
 SIZES = {
@@ -267,7 +318,7 @@ def test_every_real_set_is_read_whole(data, name):
 
 def test_problems_without_an_answer_are_left_out_and_said(data, caplog):
     load_benchmark("gaokao2023en", data_dir=str(data))
-    assert "2 of 385 problems have no answer" in caplog.text
+    assert "2 of 385 problems have no question or no answer" in caplog.text
 
 
 def test_kinds_and_levels_where_the_data_have_them(data):

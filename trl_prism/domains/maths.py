@@ -173,7 +173,13 @@ class Maths(Domain):
         question, answer = self.held_out_columns
         rows = read_jsonl(self.held_out)[: self.max_held_out]
         problems = []
-        for row in rows:
+        for number, row in enumerate(rows, start=1):
+            missing = [column for column in (question, answer) if row.get(column) is None]
+            if missing:
+                raise PrismError(
+                    f"{self.held_out}, row {number}, has no {missing[0]!r}; it has {', '.join(row)}. Name the columns "
+                    "with `held_out_columns`."
+                )
             kind = str(row["subject"]) if "subject" in row else None
             problems.append(Problem(str(row[question]), str(row[answer]).split("####")[-1].strip(), kind))
         return problems

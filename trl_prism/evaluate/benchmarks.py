@@ -232,6 +232,8 @@ def load_benchmark(
     base, _, revision = name.partition("@")
     known = BENCHMARKS.get(base)
     path = Path(name)
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise PrismError(f"`data_dir` is {data_dir}, which is no folder.")
     rows: Sequence[Row]
     source: dict[str, str | None]
     if known is not None and data_dir is not None:
@@ -257,12 +259,21 @@ def load_benchmark(
             "owner/name works as well."
         )
     own = known.read if known else _own_reader(question_column, answer_column, kind_column, level_column)
-    read = [own(row) for row in rows]
-    problems = [problem for problem in read if problem is not None and problem.answer.strip()]
+    read = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            read.append(own(row))
+        except (KeyError, IndexError, TypeError, ValueError) as error:  # PrismError is a ValueError
+            reason = error if isinstance(error, PrismError) else f"{type(error).__name__}: {error}"
+            raise PrismError(f"{name}, row {number}, cannot be read: {reason}") from error
+    problems = [p for p in read if p is not None and p.question.strip() and p.answer.strip()]
     if len(problems) < len(read):
         # Nothing could be right there, and the figures would be too low.
         logger.warning(
-            "%s: %d of %d problems have no answer and are left out.", name, len(read) - len(problems), len(read)
+            "%s: %d of %d problems have no question or no answer and are left out.",
+            name,
+            len(read) - len(problems),
+            len(read),
         )
     if not problems:
         raise PrismError(f"The benchmark {name!r} holds no problems.")
@@ -270,14 +281,16 @@ def load_benchmark(
 
 
 def _own_reader(question: str, answer: str, kind: str | None, level: str | None) -> Callable[[Row], Problem | None]:
-    def read(row: Row) -> Problem:
-        missing = [column for column in (question, answer) if column not in row]
+    def read(row: Row) -> Problem | None:
+        missing = [column for column in (question, answer, kind, level) if column and column not in row]
         if missing:
             raise PrismError(
-                f"There is no column {missing[0]!r}; there are {', '.join(row)}. Name it with --*_column."
+                f"there is no column {missing[0]!r}; there are {', '.join(row)}. Name it with --*_column."
             )
-        kind_value = str(row[kind]) if kind and row.get(kind) is not None else None
-        level_value = str(row[level]) if level and row.get(level) is not None else None
+        if row[question] is None or row[answer] is None:
+            return None
+        kind_value = str(row[kind]) if kind and row[kind] is not None else None
+        level_value = str(row[level]) if level and row[level] is not None else None
         return Problem(str(row[question]), _number(str(row[answer])), kind_value, level_value)
 
     return read

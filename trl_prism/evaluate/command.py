@@ -1,6 +1,8 @@
 """`trl-prism evaluate`: a model on test sets, as a command."""
 
 import json
+import math
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -8,16 +10,21 @@ from typing import Any
 
 import yaml
 
+from trl_prism.config import mapping
 from trl_prism.console import progress, quiet_libraries, say
 from trl_prism.domains import Domain, load_domain
 from trl_prism.errors import PrismError
 from trl_prism.evaluate.benchmarks import BENCHMARKS, HELD_OUT, ProblemSet, load_benchmark
 from trl_prism.evaluate.results import Results, model_index, parts_table, results_table, summarise, write_results
 from trl_prism.evaluate.run import evaluate, model_fingerprint
-from trl_prism.ports.files import write_text
+from trl_prism.ports.files import make_folder, write_text
 from trl_prism.ports.models import load_frozen, load_tokenizer
 from trl_prism.ports.ranks import from_main, is_main
 from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler, VllmSampler
+
+
+# What decides a model's answers beside its files.
+LOADING = ("revision", "dtype", "engine", "attn_implementation")
 
 
 @dataclass
@@ -61,15 +68,46 @@ class EvaluateConfig:
     level_column: str | None = field(default=None, metadata={"help": "Column with the level of difficulty."})
 
 
+def check(config: EvaluateConfig) -> None:
+    """Raises [`PrismError`] for a value that cannot work, before anything is loaded."""
+    import torch
+
+    for name, low, high in (
+        ("num_samples", 0, math.inf),
+        ("max_problems", 1, math.inf),
+        ("temperature", 0, math.inf),
+        ("top_p", 1e-6, 1),
+        ("top_k", 0, math.inf),
+        ("max_tokens", 1, math.inf),
+        ("batch_size", 1, math.inf),
+        ("seed", 0, 2**31 - 1),
+    ):
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            raise PrismError(f"`{name}` is {value}; it must lie between {low} and {high}.")
+    if config.engine not in ("transformers", "vllm"):
+        raise PrismError(f"`engine` is {config.engine!r}; it must be 'transformers' or 'vllm'.")
+    if config.dtype != "auto" and not isinstance(getattr(torch, config.dtype, None), torch.dtype):
+        raise PrismError(f"`dtype` is {config.dtype!r}; it must be 'auto' or a type of torch, as bfloat16.")
+    if config.num_samples and config.temperature == 0:
+        raise PrismError("`temperature` is 0: all samples would be the same. Use --num_samples 0 for greedy only.")
+
+
 def run(config: EvaluateConfig) -> list[Results]:
     """Evaluates a model, writes everything to the output folder and shows the tables."""
     quiet_libraries()
+    check(config)
     names = [name.strip() for name in config.benchmarks.split(",") if name.strip()]
-    domain_kwargs: Any = yaml.safe_load(config.domain_kwargs or "{}")
-    domain = load_domain(config.domain, **domain_kwargs)
+    if not names:
+        raise PrismError(f"`benchmarks` names none; known are {', '.join(BENCHMARKS)} and {HELD_OUT}.")
+    domain = load_domain(config.domain, **mapping(config.domain_kwargs, name="domain_kwargs"))
     # All sets first: a misspelt name costs nothing.
     sets = [_problems(name, config, domain) for name in names]
+    twice = [name for name, count in Counter(problem_set.name for problem_set in sets).items() if count > 1]
+    if twice:
+        raise PrismError(f"Two benchmarks are called {twice[0]!r}; their figures would share a folder.")
     output_dir = output_folder(config)
+    from_main(lambda: make_folder(output_dir), "making the output folder")
     tokenizer = load_tokenizer(config.model, revision=config.revision, trust_remote_code=config.trust_remote_code)
     sampler = _sampler(config, tokenizer)
     params = SamplingParams(
@@ -80,7 +118,7 @@ def run(config: EvaluateConfig) -> list[Results]:
         stop=tuple(domain.solver_stop),
     )
     # Hashing a model's files takes as long as reading them, so one rank does it.
-    loading = {"revision": config.revision, "dtype": config.dtype, "engine": config.engine}
+    loading = {name: getattr(config, name) for name in LOADING}
     model = from_main(lambda: model_fingerprint(config.model, **loading), "reading the model's files")
     summaries = []
     for problem_set in sets:
@@ -127,13 +165,12 @@ def _settings(config: EvaluateConfig, params: SamplingParams) -> dict[str, Any]:
     """What the figures depend on. Of a folder only its name: figures are shared, paths of this machine are not."""
     return {
         "model": Path(config.model).name if Path(config.model).is_dir() else config.model,
-        "revision": config.revision,
-        "dtype": config.dtype,
-        "engine": config.engine,
+        **{name: getattr(config, name) for name in LOADING},
         "domain": config.domain,
         "domain_kwargs": config.domain_kwargs,
         "seed": config.seed,
         "batch_size": config.batch_size,
+        "max_problems": config.max_problems,
         **asdict(params),
         "versions": {name: version(name) for name in ("trl-prism", "transformers", "torch", "math-verify")},
     }
@@ -159,8 +196,6 @@ def _problems(name: str, config: EvaluateConfig, domain: Domain) -> ProblemSet:
 def _sampler(config: EvaluateConfig, tokenizer: Any) -> Sampler:
     if config.engine == "vllm":
         return VllmSampler(config.model, tokenizer, revision=config.revision, dtype=config.dtype)
-    if config.engine != "transformers":
-        raise PrismError(f"`engine` is {config.engine!r}; it must be 'transformers' or 'vllm'.")
     kwargs: dict[str, Any] = {"attn_implementation": config.attn_implementation} if config.attn_implementation else {}
     model = load_frozen(
         config.model,

@@ -163,7 +163,7 @@ def _fingerprint(prompts: Sequence[Any], *, params: SamplingParams, **settings: 
 class _Store:
     """Completions by problem, in memory and, where there is a folder, in a file that grows by whole lines.
 
-    A line that a kill cut in half is dropped, and its problem asked again.
+    A line that a kill cut in half, or that is damaged, is dropped and its problem asked again.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, identity: str):
@@ -171,24 +171,33 @@ class _Store:
         self.path = Path(folder) / "completions.jsonl" if folder is not None else None
         if self.path is None:
             return
-        if is_main() and not self.path.exists():
-            write_text(self.path, json.dumps({"evaluation": identity}) + "\n")
-        found: list[str] = []
-        if is_main():
-            text = self.path.read_text(encoding="utf-8")
-            if not text.endswith("\n"):
-                text = text[: text.rfind("\n") + 1]
-                write_text(self.path, text)
-            found = text.split("\n")[:-1]
-        found = gather_list(found)
-        if not found or json.loads(found[0]).get("evaluation") != identity:
+        for row in from_main(lambda: self._read(identity), "reading the completions"):
+            self.completions[row["index"]] = [Completion(**completion) for completion in row["completions"]]
+
+    def _read(self, identity: str) -> list[dict[str, Any]]:
+        """The rows that are there. Those that cannot be read are taken out of the file."""
+        assert self.path is not None
+        head = json.dumps({"evaluation": identity})
+        if not self.path.exists():
+            write_text(self.path, head + "\n")
+            return []
+        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+        if lines[0] != head:
             raise PrismError(
                 f"{self.path.parent} holds the completions of another evaluation (other model, problems, prompts, "
                 "sampling or seed). Choose another --output_dir, or remove it."
             )
-        for line in found[1:]:
-            row = json.loads(line)
-            self.completions[row["index"]] = [Completion(**completion) for completion in row["completions"]]
+        rows, whole = [], [head]
+        for line in lines[1:]:
+            try:
+                row = json.loads(line)
+                rows.append({"index": int(row["index"]), "completions": [dict(c) for c in row["completions"]]})
+                whole.append(line)
+            except (ValueError, KeyError, TypeError):
+                continue  # cut in half by a kill, or damaged: the problem is asked again
+        if len(whole) + 1 != len(lines) or lines[-1]:
+            write_text(self.path, "\n".join(whole) + "\n")
+        return rows
 
     def holds(self, chunk: Sequence[int]) -> bool:
         return all(index in self.completions for index in chunk)

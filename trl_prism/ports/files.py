@@ -9,6 +9,17 @@ from typing import Any
 from trl_prism.errors import PrismError
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder where there is none. Raises [`PrismError`] if it cannot be made or written."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise PrismError(f"The folder {path} cannot be written: {error.strerror or error}.") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes aside, flushes to disk and renames: a reader finds the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,13 +48,20 @@ def _storable(value: Any) -> Any:
 
 
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file. Raises [`PrismError`] naming the first line that is not JSON."""
+    """The rows of a JSONL file. Raises [`PrismError`] naming the first line that is no JSON object."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PrismError(f"{path} cannot be read as UTF-8 text: {error}.") from error
     rows = []
     # Not `splitlines`, which would also cut at the line separators that JSON text may hold as they are.
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except json.JSONDecodeError as error:
                 raise PrismError(f"{path}, line {number}, is not JSON: {error}.") from error
+            if not isinstance(row, dict):
+                raise PrismError(f"{path}, line {number}, is no object of columns and values: {line[:80]}")
+            rows.append(row)
     return rows
