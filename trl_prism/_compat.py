@@ -14,8 +14,9 @@ from packaging.version import Version
 TRL_RANGE = (Version("1.16"), Version("1.17"))
 TRANSFORMERS_RANGE = (Version("5.10.4"), Version("5.25"))
 
-# Methods of `GRPOTrainer` that our trainers override, with the parameters that they rely on.
+# Methods of `GRPOTrainer` that our trainers override or call, with the parameters that they rely on.
 OVERRIDDEN = {
+    "_save": ("self", "output_dir", "state_dict"),
     "_save_checkpoint": ("self", "model", "trial"),
     "_load_optimizer_and_scheduler": ("self", "checkpoint"),
     "_generate_single_turn": (
@@ -26,6 +27,8 @@ OVERRIDDEN = {
         "num_generations",
         "has_tool_images",
     ),
+    "save_model": ("self", "output_dir", "_internal_call"),
+    "create_scheduler": ("self", "num_training_steps", "optimizer"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
 }
 

@@ -101,6 +101,17 @@ class PrismConfig:
         default="phase_start",
         metadata={"help": "What the KL term pulls towards: the weights that the phase started from, or the base."},
     )
+    handoff_dtype: Literal["float32", "bfloat16"] = field(
+        default="float32",
+        metadata={
+            "help": "Type of the weights that a phase hands to the next. bfloat16 halves the files and loses the part "
+            "of an update that is smaller than bfloat16's spacing: most of it at learning rates of 1e-6."
+        },
+    )
+    lr_schedule: Literal["run", "phase"] = field(
+        default="run",
+        metadata={"help": "The learning-rate schedule counts a role's steps over the whole run, or anew per phase."},
+    )
 
     reward: Literal["prism", "rzero", "gate"] = field(
         default="prism", metadata={"help": "The Questioner's reward. `gate` is Prism without coverage."}

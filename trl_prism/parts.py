@@ -3,6 +3,7 @@
 import gc
 import importlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,9 @@ class Parts:
             train_dataset=Dataset.from_list(rows),
             processing_class=self.tokenizer,
             reference_path=reference,
+            handoff_dtype=config.handoff_dtype,
+            handoff_start=start if Path(start).is_dir() else None,
+            phase=(number - 1, config.num_rounds) if config.lr_schedule == "run" else (0, 1),
             reward_funcs=load_functions(config.role_settings(role).get("reward_funcs")),
             **kwargs,
         )

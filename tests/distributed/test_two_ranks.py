@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests.integration.conftest import BASE, ROOT, small_settings
@@ -127,3 +128,21 @@ def test_a_reward_that_fails_on_one_rank_ends_all_with_one_error(recipe):
     assert done.returncode != 0 and time.monotonic() - start < 100
     message = "The reward function fails_on_one_rank failed on rank 1 of 2: KeyError: 'the key that is not there'"
     assert message in done.stderr, done.stderr[-3000:]
+
+
+@pytest.mark.timeout(300)
+def test_zero3_hands_over_its_master_weights(tmp_path):
+    program = str(ROOT / "tests" / "distributed" / "programs" / "handoff.py")
+    done = launch("zero3_cpu", program, str(tmp_path), "float32")
+    assert done.returncode == 0, done.stderr[-3000:]
+    kind = json.loads((tmp_path / "kind.json").read_text())
+    assert kind == {"num_processes": 2, "distributed_type": "DEEPSPEED"}
+    base, first, second = (
+        load_file(Path(folder) / "model.safetensors") for folder in (BASE, tmp_path / "phase-0", tmp_path / "phase-1")
+    )
+    # The second phase had a rate of 0: what it started from is what the first one reached, bit by bit.
+    assert all(first[name].equal(second[name]) for name in first)
+    moved = {name: (first[name] - base[name]).abs() for name in first}
+    assert all(0 < step.max() < 1e-5 for step in moved.values()), "three steps at a rate of 1e-6, and nothing else"
+    lost = [name for name in first if first[name].bfloat16().float().equal(first[name])]
+    assert lost == [], "bfloat16 would have kept these: the test shows nothing"

@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
-from trl_prism.ports.ranks import together
+from trl_prism.errors import PrismError
+from trl_prism.ports.ranks import from_main, together
+from trl_prism.trainers.handoff import RestoreMasterWeights, cast, full_state
 
 
 class RoleTrainer(GRPOTrainer):
@@ -18,6 +22,10 @@ class RoleTrainer(GRPOTrainer):
             that the model's configuration names, which after a hand-over in memory is some earlier model; so that
             path is stated here. Needed where `args.beta` is not 0.
         stop_strings (`Sequence[str]`, *optional*): Strings that end a completion, beside the end token.
+        handoff_dtype (`str`, *optional*, defaults to `"float32"`): Type of the saved weights.
+        handoff_start (`str`, *optional*): Folder with weights that an earlier phase saved and this one starts from.
+        phase (`tuple[int, int]`, *optional*, defaults to `(0, 1)`): Which of the role's phases this is, and how many
+            there are: the learning-rate schedule runs over all of them.
         reward_funcs (`Sequence[Callable]`): Reward functions as TRL takes them. One that fails on one rank ends all.
         kwargs: As for [`~trl.GRPOTrainer`].
     """
@@ -35,9 +43,14 @@ class RoleTrainer(GRPOTrainer):
         *,
         reference_path: str | None = None,
         stop_strings: Sequence[str] = (),
+        handoff_dtype: str = "float32",
+        handoff_start: str | None = None,
+        phase: tuple[int, int] = (0, 1),
         reward_funcs: Sequence[Callable[..., list[float]]] = (),
         **kwargs: Any,
     ):
+        self.handoff_dtype = handoff_dtype
+        self.phase = phase
         if reference_path is not None:
             model.config._name_or_path = reference_path
         self._stop_strings = list(stop_strings)
@@ -45,9 +58,29 @@ class RoleTrainer(GRPOTrainer):
             args = kwargs["args"]
             args.generation_kwargs = {**(args.generation_kwargs or {}), "stop_strings": self._stop_strings}
         super().__init__(model=model, reward_funcs=[on_every_rank(func) for func in reward_funcs], **kwargs)
+        if handoff_start is not None and handoff_dtype == "float32" and self.is_deepspeed_enabled:
+            self.add_callback(RestoreMasterWeights(handoff_start))
         if self._stop_strings:
             # `generate` needs the tokenizer to look for strings, and TRL does not pass it.
             model.generate = _with_tokenizer(model.generate, self.processing_class)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the phase's result, in `handoff_dtype`; checkpoints on the way are left to TRL."""
+        if _internal_call:
+            super().save_model(output_dir, _internal_call)
+            return
+        state = full_state(self)
+        # The others wait, and fail if it fails: they are about to load what is saved here.
+        from_main(lambda: self._save(output_dir, cast(state, getattr(torch, self.handoff_dtype))), "saving the model")
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """The schedule over all of the role's phases, at the place where this one begins."""
+        number, of = self.phase
+        created = self.lr_scheduler is None
+        scheduler = super().create_scheduler(num_training_steps * of, optimizer)
+        if created and number > 0:
+            start_schedule_at(scheduler, number * num_training_steps)
+        return scheduler
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
         completion_ids, logprobs = super()._generate_single_turn(*args, **kwargs)
@@ -55,6 +88,29 @@ class RoleTrainer(GRPOTrainer):
             # TRL cuts after the end token; after a stop string there is none, and padding would be trained on.
             completion_ids = [_without_padding(ids, self._tokenizer.pad_token_id) for ids in completion_ids]
         return completion_ids, logprobs
+
+
+def start_schedule_at(scheduler: Any, step: int) -> None:
+    """Moves a fresh schedule forward, as if so many steps had been taken.
+
+    Raises:
+        PrismError: for a schedule that is no function of the step alone.
+    """
+    if not isinstance(scheduler, LambdaLR):
+        raise PrismError(
+            f"The schedule {type(scheduler).__name__} cannot run over several phases. Set `lr_schedule: phase`, or "
+            "choose another `lr_scheduler_type`, such as cosine or constant_with_warmup."
+        )
+
+    def later(of_step: Callable[[int], float]) -> Callable[[int], float]:
+        return lambda now: of_step(now + step)
+
+    scheduler.lr_lambdas = [later(of_step) for of_step in scheduler.lr_lambdas]
+    for group, base, of_step in zip(
+        scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+    ):
+        group["lr"] = base * of_step(0)
+    scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]
 
 
 def on_every_rank(func: Callable[..., list[float]]) -> Callable[..., list[float]]:

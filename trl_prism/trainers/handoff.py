@@ -1,0 +1,74 @@
+"""The weights that one phase hands to the next, without the loss that 16-bit files would bring.
+
+At the learning rates of this method most of a phase's update is smaller than the distance between two neighbouring
+bfloat16 numbers. DeepSpeed trains 32-bit master weights beside the 16-bit ones, and saves the latter: a hand-over
+through such a file throws most of a phase away (`benchmarks/handoff.py` measures how much). Here the master weights
+are saved, and put back after DeepSpeed has made its own from the 16-bit weights.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from trl_prism.errors import PrismError
+
+
+def full_state(trainer: Any) -> dict[str, Any]:
+    """All weights in the precision that they are trained in: DeepSpeed's master weights, or as they are. A collective.
+
+    Returns:
+        `dict[str, torch.Tensor]`: on the CPU, by the unwrapped model's names; complete on the main process only.
+    """
+    if not trainer.is_deepspeed_enabled:
+        return trainer.accelerator.get_state_dict(trainer.model)
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    state = {}
+    for name, parameter in model.named_parameters():
+        master = safe_get_full_fp32_param(parameter)  # all ranks take part
+        if master is None:
+            raise PrismError(
+                f"DeepSpeed holds no 32-bit weights of {name}. Set `handoff_dtype: bfloat16`, which hands 16-bit "
+                "weights to the next phase and loses small updates."
+            )
+        if trainer.args.should_save:
+            state[name] = master.detach().cpu().clone()
+    return state
+
+
+def cast(state: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Floating-point weights in another type; those that share memory, as tied embeddings do, still share it."""
+    done: dict[tuple[int, torch.Size], torch.Tensor] = {}
+    for tensor in state.values():
+        if tensor.is_floating_point():
+            done.setdefault((tensor.data_ptr(), tensor.shape), tensor.to(dtype))
+    return {name: done.get((tensor.data_ptr(), tensor.shape), tensor) for name, tensor in state.items()}
+
+
+class RestoreMasterWeights(TrainerCallback):
+    """Puts the 32-bit weights of the phase's start into DeepSpeed's master weights, which were made of 16-bit ones.
+
+    Args:
+        start (`str`): Folder of the weights that the phase starts from.
+    """
+
+    def __init__(self, start: str):
+        self.start = Path(start)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step > 0:  # a checkpoint brought its own
+            return
+        from deepspeed.utils import safe_set_full_fp32_param
+        from safetensors import safe_open
+
+        wanted = dict(model.named_parameters())
+        for file in sorted(self.start.glob("*.safetensors")):
+            with safe_open(file, framework="pt") as saved:
+                for name in saved.keys():  # noqa: SIM118 - no mapping
+                    if name in wanted:
+                        safe_set_full_fp32_param(wanted.pop(name), saved.get_tensor(name).float())
+        if wanted:
+            raise PrismError(f"{self.start} holds no weights of {next(iter(wanted))}; it belongs to another model.")
