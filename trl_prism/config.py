@@ -101,6 +101,18 @@ class PrismConfig:
         default="phase_start",
         metadata={"help": "What the KL term pulls towards: the weights that the phase started from, or the base."},
     )
+    use_peft: bool = field(
+        default=False,
+        metadata={
+            "help": "Train LoRA adapters. At the end of a phase they are merged into the weights it started from."
+        },
+    )
+    lora_r: int = field(default=16, metadata={"help": "Rank of the adapters."})
+    lora_alpha: int = field(default=32, metadata={"help": "Their scale is lora_alpha / lora_r."})
+    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout of the adapters."})
+    lora_target_modules: list[str] | None = field(
+        default=None, metadata={"help": "Modules that get adapters; by default all linear ones but the head."}
+    )
     handoff_dtype: Literal["float32", "bfloat16"] = field(
         default="float32",
         metadata={
@@ -248,6 +260,9 @@ class PrismConfig:
             ("max_eval_problems", 1, math.inf),
             ("max_answer_length", 1, math.inf),
             ("format_weight", 0, 1),
+            ("lora_r", 1, math.inf),
+            ("lora_alpha", 1, math.inf),
+            ("lora_dropout", 0, 0.99),
             ("min_question_logprob_quantile", 0, 1),
             ("vote_temperature", 0, math.inf),
             ("candidate_temperature", 0, math.inf),
@@ -264,6 +279,11 @@ class PrismConfig:
         earns = lowest < self.gate_center + self.gate_width and highest > self.gate_center - self.gate_width
         if self.reward != "rzero" and not earns:
             raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
+        if self.use_peft and self.kl_reference == "base" and self.num_rounds > 1:
+            raise PrismError(
+                "`kl_reference: base` needs a reference model of its own, and with `use_peft` TRL takes the weights "
+                "without adapter, that is the phase's start. Use `kl_reference: phase_start`, or full weights."
+            )
         for role in ROLES:
             self._validate_role(role)
             self.role_config(role, output_dir=str(Path(self.output_dir) / role), seed=self.seed, num_ranks=num_ranks)

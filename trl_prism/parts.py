@@ -89,6 +89,7 @@ class Parts:
             train_dataset=Dataset.from_list(rows),
             processing_class=self.tokenizer,
             reference_path=reference,
+            peft_config=self._lora(),
             handoff_dtype=config.handoff_dtype,
             handoff_start=start if Path(start).is_dir() else None,
             phase=(number - 1, config.num_rounds) if config.lr_schedule == "run" else (0, 1),
@@ -104,6 +105,19 @@ class Parts:
         trainer.accelerator.free_memory()
         del trainer
         gc.collect()
+
+    def _lora(self) -> Any:
+        if not self.config.use_peft:
+            return None
+        from peft import LoraConfig
+
+        return LoraConfig(
+            r=self.config.lora_r,
+            lora_alpha=self.config.lora_alpha,
+            lora_dropout=self.config.lora_dropout,
+            target_modules=self.config.lora_target_modules or "all-linear",
+            task_type="CAUSAL_LM",
+        )
 
     def judge(self, solver: str) -> QuestionJudge:
         return QuestionJudge(

@@ -90,9 +90,12 @@ ENGINES = {
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("weights", ["full", "lora"])
 @pytest.mark.parametrize("config", ENGINES)
-def test_the_whole_loop_on_two_ranks(config, recipe, tmp_path):
+def test_the_whole_loop_on_two_ranks(config, weights, recipe, tmp_path):
     kind, sharded, settings = ENGINES[config]
+    if weights == "lora":
+        settings = {**settings, "use_peft": True, "lora_r": 4}
     record = tmp_path / "record"
     record.mkdir()
     program = str(ROOT / "tests" / "distributed" / "programs" / "recipe.py")
@@ -113,8 +116,8 @@ def test_the_whole_loop_on_two_ranks(config, recipe, tmp_path):
     assert len(list((run / "round-01" / "evaluation").rglob("completions.jsonl"))) == 1
     visits = json.loads((run / "round-02" / "visits.json").read_text())
     assert visits["num_updates"] == 4
-    weights = {"base": BASE, "solver 1": run / "round-01" / "solver", "questioner 2": run / "round-02" / "questioner"}
-    loaded = {name: AutoModelForCausalLM.from_pretrained(path).state_dict() for name, path in weights.items()}
+    models = {"base": BASE, "solver 1": run / "round-01" / "solver", "questioner 2": run / "round-02" / "questioner"}
+    loaded = {name: AutoModelForCausalLM.from_pretrained(path).state_dict() for name, path in models.items()}
     assert all(tensor.isfinite().all() for tensor in loaded["questioner 2"].values())
     for before, after in (("base", "solver 1"), ("solver 1", "questioner 2")):
         moved = [name for name, tensor in loaded[after].items() if not tensor.equal(loaded[before][name])]

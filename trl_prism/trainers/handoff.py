@@ -12,11 +12,37 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from trl_prism._compat import outside_zero3_init
 from trl_prism.errors import PrismError
+from trl_prism.ports.models import load_model
+
+
+# Where a phase's adapter lies in its folder, beside the merged weights.
+ADAPTER = "adapter"
+
+
+def is_peft_model(model: Any) -> bool:
+    from peft import PeftModel
+
+    return isinstance(model, PeftModel)
+
+
+def merge_adapter(adapter: str, *, start: str, output_dir: str, dtype: torch.dtype) -> None:
+    """Writes the weights that the phase started from with its adapter merged into them, in 32 bits.
+
+    The merge happens on the CPU and on files, so it is the same on every engine.
+    """
+    from peft import PeftModel
+
+    with outside_zero3_init():
+        merged = PeftModel.from_pretrained(load_model(start, dtype="float32"), adapter).merge_and_unload()
+    merged.to(dtype).save_pretrained(output_dir)
 
 
 def full_state(trainer: Any) -> dict[str, Any]:
-    """All weights in the precision that they are trained in: DeepSpeed's master weights, or as they are. A collective.
+    """The trained weights in the precision that they are trained in: DeepSpeed's master weights, or as they are.
+
+    Of a model with adapters, the adapters alone under DeepSpeed. A collective.
 
     Returns:
         `dict[str, torch.Tensor]`: on the CPU, by the unwrapped model's names; complete on the main process only.
@@ -28,6 +54,8 @@ def full_state(trainer: Any) -> dict[str, Any]:
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     state = {}
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         master = safe_get_full_fp32_param(parameter)  # all ranks take part
         if master is None:
             raise PrismError(

@@ -1,6 +1,7 @@
 """What both roles' trainers share."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from trl import GRPOTrainer
 
 from trl_prism.errors import PrismError
 from trl_prism.ports.ranks import from_main, together
-from trl_prism.trainers.handoff import RestoreMasterWeights, cast, full_state
+from trl_prism.trainers.handoff import ADAPTER, RestoreMasterWeights, cast, full_state, is_peft_model, merge_adapter
 
 
 class RoleTrainer(GRPOTrainer):
@@ -50,6 +51,7 @@ class RoleTrainer(GRPOTrainer):
         **kwargs: Any,
     ):
         self.handoff_dtype = handoff_dtype
+        self.start_path = handoff_start or str(getattr(model.config, "_name_or_path", ""))
         self.phase = phase
         if reference_path is not None:
             model.config._name_or_path = reference_path
@@ -58,8 +60,9 @@ class RoleTrainer(GRPOTrainer):
             args = kwargs["args"]
             args.generation_kwargs = {**(args.generation_kwargs or {}), "stop_strings": self._stop_strings}
         super().__init__(model=model, reward_funcs=[on_every_rank(func) for func in reward_funcs], **kwargs)
-        if handoff_start is not None and handoff_dtype == "float32" and self.is_deepspeed_enabled:
-            self.add_callback(RestoreMasterWeights(handoff_start))
+        masters = handoff_start is not None and not is_peft_model(self.model)
+        if masters and handoff_dtype == "float32" and self.is_deepspeed_enabled:
+            self.add_callback(RestoreMasterWeights(str(handoff_start)))
         if self._stop_strings:
             # `generate` needs the tokenizer to look for strings, and TRL does not pass it.
             model.generate = _with_tokenizer(model.generate, self.processing_class)
@@ -69,9 +72,21 @@ class RoleTrainer(GRPOTrainer):
         if _internal_call:
             super().save_model(output_dir, _internal_call)
             return
-        state = full_state(self)
+        state, dtype = full_state(self), getattr(torch, self.handoff_dtype)
+
+        def write() -> None:
+            if is_peft_model(self.model):
+                adapter = str(Path(output_dir or self.args.output_dir) / ADAPTER)
+                self._save(adapter, state)
+                merge_adapter(
+                    adapter, start=self.start_path, output_dir=output_dir or self.args.output_dir, dtype=dtype
+                )
+                self.processing_class.save_pretrained(output_dir)
+            else:
+                self._save(output_dir, cast(state, dtype))
+
         # The others wait, and fail if it fails: they are about to load what is saved here.
-        from_main(lambda: self._save(output_dir, cast(state, getattr(torch, self.handoff_dtype))), "saving the model")
+        from_main(write, "saving the model")
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """The schedule over all of the role's phases, at the place where this one begins."""
