@@ -85,6 +85,9 @@ class PrismConfig:
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
     dtype: str = field(default="float32", metadata={"help": "Type of the trained weights, for instance bfloat16."})
     attn_implementation: str | None = field(default=None, metadata={"help": "For instance flash_attention_2, sdpa."})
+    attn_strict: bool = field(
+        default=False, metadata={"help": "Refuse to run with another attention than was asked for, instead of sdpa."}
+    )
     seed: int = field(default=42, metadata={"help": "Seed of everything random."})
     num_rounds: int = field(default=4, metadata={"help": "Rounds of Questioner, pool, curation and Solver."})
 

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,15 @@ from trl_prism.core.partition import Partition, fingerprint
 from trl_prism.domains.base import Domain
 from trl_prism.errors import PrismError
 from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, load_benchmark
+from trl_prism.ports.attention import resolve_attention
 from trl_prism.ports.embedders import build_embedder
 from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
-from trl_prism.ports.ranks import from_main, num_ranks
+from trl_prism.ports.ranks import from_main, is_main, num_ranks
 from trl_prism.ports.samplers import LogprobScorer, SamplingParams, SpreadSampler, TransformersSampler
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
+
+
+logger = logging.getLogger(__name__)
 
 
 class Parts:
@@ -34,12 +39,18 @@ class Parts:
         embedder ([`~trl_prism.ports.embedders.Embedder`]): Frozen.
         partition ([`~trl_prism.core.partition.Partition`]): Fitted once, frozen.
         memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits, over all rounds.
+        attention ([`~trl_prism.ports.attention.Attention`]): Which one runs, and why.
         plausibility ([`~trl_prism.questions.PlausibilityGate`], *optional*): The validity gate.
     """
 
     def __init__(self, config: PrismConfig, domain: Domain):
         self.config = config
         self.domain = domain
+        self.attention = resolve_attention(config.attn_implementation, dtype=config.dtype, strict=config.attn_strict)
+        if self.attention.reason and is_main():
+            logger.warning(
+                "%s cannot run here: %s. sdpa is used instead.", self.attention.asked, self.attention.reason
+            )
         self.tokenizer = load_tokenizer(
             config.model_name_or_path,
             revision=config.model_revision,
@@ -167,8 +178,8 @@ class Parts:
     def _model_kwargs(self, path: str) -> dict[str, Any]:
         config = self.config
         kwargs: dict[str, Any] = {"dtype": config.dtype, "trust_remote_code": config.trust_remote_code}
-        if config.attn_implementation:
-            kwargs["attn_implementation"] = config.attn_implementation
+        if self.attention.used:
+            kwargs["attn_implementation"] = self.attention.used
         if path == config.model_name_or_path:
             kwargs["revision"] = config.model_revision
         return kwargs

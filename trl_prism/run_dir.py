@@ -17,6 +17,7 @@ class RunDirectory:
 
     ```txt
     config.yaml              resolved configuration
+    environment.json         what it really ran on: versions, processes, attention
     metrics.jsonl            one row per round, round 0 being the base model
     partition/               centroids and their description
     round-01/questioner/     the round's Questioner, loads with AutoModelForCausalLM
@@ -60,6 +61,9 @@ class RunDirectory:
 
     def write_config(self, text: str) -> None:
         write_text(self.path / "config.yaml", text)
+
+    def write_environment(self, facts: dict[str, Any]) -> None:
+        write_text(self.path / "environment.json", json.dumps(facts, indent=2) + "\n")
 
     def write_visits(self, number: int, state: dict[str, Any]) -> None:
         write_text(self.round(number) / "visits.json", json.dumps(state, indent=2) + "\n")

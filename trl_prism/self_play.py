@@ -11,6 +11,7 @@ Source: Prism, arXiv:2603.13309. With `reward: rzero` and `questioner_init: ques
 
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,16 @@ from trl_prism.evaluate.results import summarise, write_results
 from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.parts import Parts, load_functions
 from trl_prism.pools import label_accuracy, measure_pool
-from trl_prism.ports.ranks import from_main, is_main, num_ranks, state
+from trl_prism.ports.ranks import distributed_type, from_main, is_main, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings, embed_all
 from trl_prism.run_dir import RunDirectory
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
 from trl_prism.trainers.solver import AnswerReward
+
+
+# Whose versions a run depends on.
+PACKAGES = ("trl-prism", "trl", "transformers", "accelerate", "datasets", "torch", "math-verify", "scikit-learn")
 
 
 class SelfPlay:
@@ -62,6 +67,7 @@ class SelfPlay:
             # Not before everything could be loaded: what fails earlier leaves no folder behind.
             self.run_dir.create()
             self.run_dir.write_config(config.to_yaml())
+            self.run_dir.write_environment(self._environment())
             self.parts.partition.save(self.run_dir.partition)
 
         solver = questioner = config.model_name_or_path
@@ -79,6 +85,18 @@ class SelfPlay:
         say(rounds_table(self.rows))
         say(f"The trained Solver is {solver}; all rounds are in {self.run_dir.path}.")
         return self.rows
+
+    def _environment(self) -> dict[str, Any]:
+        """What the run really ran on, which the recipe alone does not say."""
+        attention = self.parts.attention
+        return {
+            "versions": {name: version(name) for name in PACKAGES},
+            "num_processes": num_ranks(),
+            "distributed_type": distributed_type(),
+            "device": state().device.type,
+            "attention": {"asked": attention.asked, "used": attention.used or "transformers' own choice"},
+            "fallback": attention.reason,
+        }
 
     # The parts of a round, in order.
 
@@ -224,7 +242,6 @@ class SelfPlay:
             **label_accuracy(kept, self.domain),
             **self._evaluate(number, solver),
             **self.domain.diagnostics(),
-            "num_processes": num_ranks(),
             "seconds": round(time.monotonic() - started, 1),
         }
         self.rows.append(row)

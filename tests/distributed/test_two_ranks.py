@@ -112,7 +112,8 @@ def test_the_whole_loop_on_two_ranks(config, weights, recipe, tmp_path):
     run = tmp_path / "run"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [0, 1, 2], "one process writes the rows"
-    assert [row["num_processes"] for row in rows] == [2, 2, 2]
+    environment = json.loads((run / "environment.json").read_text())
+    assert (environment["num_processes"], environment["distributed_type"]) == (2, kind)
     assert len(list((run / "round-01" / "evaluation").rglob("completions.jsonl"))) == 1
     visits = json.loads((run / "round-02" / "visits.json").read_text())
     assert visits["num_updates"] == 4

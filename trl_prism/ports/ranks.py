@@ -1,5 +1,6 @@
 """Lists that are spread over ranks. With one process everything here is the identity."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -36,6 +37,14 @@ def rank() -> int:
 
 def is_main() -> bool:
     return bool(state().is_main_process)
+
+
+def distributed_type() -> str:
+    """What accelerate makes of the launch: `NO`, `MULTI_CPU`, `MULTI_GPU`, `DEEPSPEED` or `FSDP`."""
+    for flag, kind in (("ACCELERATE_USE_DEEPSPEED", "DEEPSPEED"), ("ACCELERATE_USE_FSDP", "FSDP")):
+        if os.environ.get(flag) == "true" and num_ranks() > 1:
+            return kind
+    return str(state().distributed_type.value)
 
 
 def gather_list(local: Sequence[T]) -> list[T]:
