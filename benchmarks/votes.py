@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from trl_prism.answers import equivalent, vote_all
-from trl_prism.core.canonical import canonical
 from trl_prism.core.extraction import last_box
-from trl_prism.core.forms import Number
+from trl_prism.core.sameness.canonical import canonical
+from trl_prism.core.sameness.forms import Number
 from trl_prism.ports.verifier import Verifier
 
 
@@ -116,7 +116,7 @@ def main() -> None:
     def ours(rows: list[list[str | None]]) -> tuple[float, Counter[str]]:
         """Median seconds with a fresh cache, workers warm."""
         from trl_prism import answers
-        from trl_prism.core import numeric
+        from trl_prism.core.sameness import numeric
 
         seconds = []
         for _ in range(args.repeats):

@@ -1,8 +1,8 @@
 """Answers to mathematical questions: what a completion answers, when two answers are the same, what several agree on.
 
-A canonical form decides most pairs exactly; [`trl_prism.core.canonical`][] lists the decisions. What is left are pairs
-of formulas. Those that differ at a point are different ([`trl_prism.core.numeric`][]); the others go to Math-Verify in
-processes that can be killed ([`trl_prism.ports.verifier`][]).
+A canonical form decides most pairs exactly; [`trl_prism.core.sameness.canonical`][] lists the decisions. What is left
+are pairs of formulas. Those that differ at a point are different ([`trl_prism.core.sameness.numeric`][]); the others go
+to Math-Verify in processes that can be killed ([`trl_prism.ports.verifier`][]).
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from functools import lru_cache
 
 from trl_prism.core.answers import Vote
 from trl_prism.core.answers import vote as vote_by
-from trl_prism.core.canonical import canonical
 from trl_prism.core.extraction import extract_answer
-from trl_prism.core.forms import Form, same
-from trl_prism.core.numeric import surely_different
+from trl_prism.core.sameness.canonical import canonical
+from trl_prism.core.sameness.forms import Form, same
+from trl_prism.core.sameness.numeric import surely_different
 from trl_prism.ports.verifier import Verifier, shared_verifier
 
 

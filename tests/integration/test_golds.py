@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.test_canonical import golds
 from trl_prism.answers import equivalent
-from trl_prism.core.canonical import canonical
-from trl_prism.core.forms import Formula, Number, same
+from trl_prism.core.sameness.canonical import canonical
+from trl_prism.core.sameness.forms import Formula, Number, same
 from trl_prism.ports.verifier import Verifier
 
 

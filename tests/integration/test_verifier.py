@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from trl_prism.answers import equivalent, vote, vote_all
-from trl_prism.core.guards import refused
+from trl_prism.core.sameness.guards import refused
 from trl_prism.errors import PrismError
 from trl_prism.ports.verifier import Verifier
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_prism.core import canonical as module
-from trl_prism.core.arithmetic import rational
-from trl_prism.core.canonical import canonical, split_list
-from trl_prism.core.forms import Number, Several, same
+from trl_prism.core.sameness import canonical as module
+from trl_prism.core.sameness.arithmetic import rational
+from trl_prism.core.sameness.canonical import canonical, split_list
+from trl_prism.core.sameness.forms import Number, Several, same
 
 
 def never(a, b):

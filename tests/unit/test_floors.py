@@ -9,10 +9,12 @@ import pytest
 
 
 PACKAGE = Path(__file__).parents[2] / "trl_prism"
-CORE = sorted(PACKAGE.glob("core/*.py"))
+CORE = [
+    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in sorted(PACKAGE.glob("core/**/*.py"))
+]
 
 
-@pytest.mark.parametrize("module", [f"trl_prism.core.{file.stem}" for file in CORE if file.stem != "__init__"])
+@pytest.mark.parametrize("module", [name for name in CORE if not name.endswith("__init__")])
 def test_core_imports_no_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

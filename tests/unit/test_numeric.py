@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_prism.core.numeric import surely_different
+from trl_prism.core.sameness.numeric import surely_different
 
 
 @pytest.mark.parametrize(

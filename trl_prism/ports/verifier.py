@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from trl_prism.core.guards import refused
+from trl_prism.core.sameness.guards import refused
 from trl_prism.errors import PrismError
 
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
-from trl_prism.core.tokens import TokenReader, Undecided
+from trl_prism.core.sameness.tokens import TokenReader, Undecided
 
 
 MAX_DEPTH = 40

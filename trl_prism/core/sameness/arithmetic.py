@@ -4,7 +4,7 @@ import math
 import re
 from fractions import Fraction
 
-from trl_prism.core.tokens import TokenReader, Undecided
+from trl_prism.core.sameness.tokens import TokenReader, Undecided
 
 
 MAX_DEPTH = 40

@@ -51,11 +51,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from trl_prism.core.arithmetic import MAX_DEPTH, rational
-from trl_prism.core.forms import Form, Formula, Number, Several, Words, same
-from trl_prism.core.inequalities import INFINITY, condition, interval
-from trl_prism.core.spelling import closes, normalise, packed
-from trl_prism.core.units import FUNCTIONS, KNOWN_UNITS, without_unit
+from trl_prism.core.sameness.arithmetic import MAX_DEPTH, rational
+from trl_prism.core.sameness.forms import Form, Formula, Number, Several, Words, same
+from trl_prism.core.sameness.inequalities import INFINITY, condition, interval
+from trl_prism.core.sameness.spelling import closes, normalise, packed
+from trl_prism.core.sameness.units import FUNCTIONS, KNOWN_UNITS, without_unit
 
 
 MAX_CHARS = 2_000

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from trl_prism.core.spelling import ROW_END
+from trl_prism.core.sameness.spelling import ROW_END
 
 
 @dataclass(frozen=True)
