@@ -1,8 +1,8 @@
 """Answers to mathematical questions: what a completion answers, when two answers are the same, what several agree on.
 
 A canonical form decides most pairs exactly; [`trl_prism.core.sameness.canonical`][] lists the decisions. What is left
-are pairs of formulas. Those that differ at a point are different ([`trl_prism.core.sameness.numeric`][]); the others go
-to Math-Verify in processes that can be killed ([`trl_prism.ports.verifier`][]).
+are pairs of formulas. Those that differ at a point are different ([`trl_prism.core.sameness.numeric`][]); the others
+go to Math-Verify in processes that can be killed ([`trl_prism.ports.verifier`][]).
 """
 
 from collections.abc import Sequence
