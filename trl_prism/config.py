@@ -163,6 +163,17 @@ class PrismConfig:
     vote_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature of votes."})
     vote_top_p: float = field(default=1.0, metadata={"help": "Nucleus of votes."})
     vote_top_k: int = field(default=40, metadata={"help": "Most likely tokens that votes draw from; 0: all."})
+    vote_engine: Literal["transformers", "server"] = field(
+        default="transformers",
+        metadata={"help": "Who answers: a copy of the frozen Solver on every rank, or OpenAI-compatible servers."},
+    )
+    server_urls: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Addresses of the servers, as http://host:8000/v1. Each must give the model whose folder a request "
+            "names, as `transformers serve` does."
+        },
+    )
     max_answer_length: int | None = field(
         default=None, metadata={"help": "Most tokens of a vote. Default: the Solver's max_completion_length."}
     )
@@ -282,6 +293,8 @@ class PrismConfig:
         earns = lowest < self.gate_center + self.gate_width and highest > self.gate_center - self.gate_width
         if self.reward != "rzero" and not earns:
             raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
+        if (self.vote_engine == "server") != bool(self.server_urls):
+            raise PrismError("`vote_engine: server` and `server_urls` belong together; one of them is missing.")
         if self.use_peft and self.kl_reference == "base" and self.num_rounds > 1:
             raise PrismError(
                 "`kl_reference: base` needs a reference model of its own, and with `use_peft` TRL takes the weights "

@@ -23,7 +23,8 @@ from trl_prism.ports.attention import resolve_attention
 from trl_prism.ports.embedders import build_embedder
 from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
 from trl_prism.ports.ranks import from_main, is_main, num_ranks
-from trl_prism.ports.samplers import LogprobScorer, SamplingParams, SpreadSampler, TransformersSampler
+from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, SpreadSampler, TransformersSampler
+from trl_prism.ports.server import ServerSampler
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
 
 
@@ -56,6 +57,8 @@ class Parts:
             revision=config.model_revision,
             trust_remote_code=config.trust_remote_code,
         )
+        if config.vote_engine == "server":  # asked now, not after the first phase
+            self._voters(config.model_name_or_path)
         held_out = tuple(self.domain.held_out_problems()[: config.max_eval_problems])
         self.problem_sets = [ProblemSet(HELD_OUT, held_out, {"domain": config.domain})] if held_out else []
         self.problem_sets += [
@@ -133,19 +136,26 @@ class Parts:
     def judge(self, solver: str) -> QuestionJudge:
         return QuestionJudge(
             domain=self.domain,
-            solver=self.spread(self.sampler(solver)),
+            solver=self.spread(self._voters(solver)),
             params=self.vote_params(),
             tokenizer=self.tokenizer,
             max_prompt_length=self.config.max_prompt_length,
             plausibility=self.plausibility,
         )
 
+    def _voters(self, solver: str) -> Sampler:
+        if self.config.vote_engine == "server":
+            # A folder by its whole path: the server's own folder is another.
+            name = str(Path(solver).resolve()) if Path(solver).is_dir() else solver
+            return ServerSampler(self.config.server_urls or (), name, self.tokenizer)
+        return self.sampler(solver)
+
     def sampler(self, path: str) -> TransformersSampler:
         """This rank's own sampler of a model."""
         model = load_frozen(path, **self._model_kwargs(path))
         return TransformersSampler(model, self.tokenizer, batch_size=self.config.sampling_batch_size)
 
-    def spread(self, sampler: TransformersSampler) -> SpreadSampler:
+    def spread(self, sampler: Sampler) -> SpreadSampler:
         """The same with its work spread over ranks."""
         return SpreadSampler(sampler, self.tokenizer, batch_size=self.config.sampling_batch_size)
 
