@@ -165,13 +165,13 @@ class PrismConfig:
     vote_top_k: int = field(default=40, metadata={"help": "Most likely tokens that votes draw from; 0: all."})
     vote_engine: Literal["transformers", "server"] = field(
         default="transformers",
-        metadata={"help": "Who answers: a copy of the frozen Solver on every rank, or OpenAI-compatible servers."},
+        metadata={"help": "Who answers: a copy of the frozen Solver on every rank, or servers at `server_urls`."},
     )
     server_urls: list[str] | None = field(
         default=None,
         metadata={
-            "help": "Addresses of the servers, as http://host:8000/v1. Each must give the model whose folder a request "
-            "names, as `transformers serve` does."
+            "help": "Addresses, as http://host:8000/v1. Each must hold the model whose folder a request "
+            "names; `transformers serve` loads it."
         },
     )
     max_answer_length: int | None = field(

@@ -9,6 +9,7 @@
 Source: Prism, arXiv:2603.13309. With `reward: rzero` and `questioner_init: questioner` it is R-Zero, arXiv:2508.05004.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from trl_prism import _compat
-from trl_prism.config import PrismConfig, mapping
+from trl_prism.config import ROLES, PrismConfig, mapping
 from trl_prism.console import progress, round_line, rounds_table, say
 from trl_prism.core.curriculum import FILTERS, Candidate, curate, funnel
 from trl_prism.domains import load_domain
@@ -30,10 +31,13 @@ from trl_prism.pools import label_accuracy, measure_pool
 from trl_prism.ports.ranks import distributed_type, from_main, is_main, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings, embed_all
+from trl_prism.rates import endless_warmup
 from trl_prism.run_dir import RunDirectory
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
 from trl_prism.trainers.solver import AnswerReward
 
+
+logger = logging.getLogger(__name__)
 
 # Whose versions a run depends on.
 PACKAGES = ("trl-prism", "trl", "transformers", "accelerate", "datasets", "torch", "math-verify", "scikit-learn")
@@ -50,11 +54,16 @@ class SelfPlay:
         _compat.check_versions()
         state(cpu=bool(config.role_settings("solver").get("use_cpu")))
         config.validate(num_ranks=num_ranks())
+        for role in ROLES:
+            args = config.role_config(role, output_dir="unused", seed=config.seed, num_ranks=num_ranks())
+            warning = endless_warmup(role, args, num_rounds=config.num_rounds, over_run=config.lr_schedule == "run")
+            if warning and is_main():
+                logger.warning(warning)
         self.config = config
         self.run_dir = RunDirectory(config.output_dir)
         self.rows: list[dict[str, Any]] = []
         self.domain = load_domain(config.domain, **mapping(config.domain_kwargs))
-        for role in ("questioner", "solver"):
+        for role in ROLES:
             load_functions(config.role_settings(role).get("reward_funcs"))
 
     def run(self) -> list[dict[str, Any]]:
