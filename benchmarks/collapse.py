@@ -178,7 +178,7 @@ def curves(root: Path, *, seeds: list[int], num_rounds: int, picture: Path) -> N
     styles = dict(
         zip(
             ARMS,
-            (("#0072B2", "-"), ("#56B4E9", "--"), ("#E69F00", "-"), ("#F0E442", "--"), ("#D55E00", "-")),
+            (("#0072B2", "-"), ("#56B4E9", "--"), ("#E69F00", "-"), ("#CC79A7", "--"), ("#D55E00", "-")),
             strict=True,
         )
     )

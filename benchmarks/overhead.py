@@ -1,0 +1,208 @@
+"""What Prism adds to a Questioner's step, beside answering and embedding the questions.
+
+    python benchmarks/overhead.py
+    accelerate launch --config_file accelerate_configs/ddp_cpu.yaml benchmarks/overhead.py
+
+First batches of the lab's real questions are rewarded, and the time of asking, voting and embedding is taken off within
+the same call: a reward that asked and voted alike and then gave a constant would cost just that. What is left is what
+Prism adds: gather, assignment, rarity, visits, metrics. It is shown as a share of the lab's real step and of the 38 minutes that the paper
+reports for the six steps of a Questioner's phase with 2,048 completions each.
+
+Then time and memory of assignment, reward and visits alone, up to 65,536 questions, K = 128, d = 1024.
+"""
+
+import argparse
+import time
+import tracemalloc
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from rich.console import Console
+from rich.table import Table
+from trl import GRPOConfig
+
+from prism_lab.domain import Lab
+from trl_prism.console import quiet_libraries
+from trl_prism.core.coverage import VisitMemory
+from trl_prism.core.partition import Partition
+from trl_prism.core.rewards import in_band, prism_reward
+from trl_prism.ports.embedders import TfidfEmbedder
+from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
+from trl_prism.ports.ranks import is_main, num_ranks, rank, state
+from trl_prism.ports.samplers import SamplingParams, SpreadSampler, TransformersSampler
+from trl_prism.questions import QuestionJudge, QuestionReward, RewardSettings
+from trl_prism.trainers import QuestionerTrainer
+
+
+BASE = str(Path(__file__).parents[1] / "prism_lab" / "weights" / "0")
+PAPER_STEP_SECONDS = 38 * 60 / 6
+
+
+class Clock:
+    """Passes calls on and counts their seconds."""
+
+    def __init__(self, call: Any):
+        self.call, self.seconds = call, 0.0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return self.call(*args, **kwargs)
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+def build(num_votes: int) -> QuestionReward:
+    lab, tokenizer = Lab(), load_tokenizer(BASE)
+    embedder = TfidfEmbedder(lab.reference_questions())
+    partition = Partition.fit(
+        embedder.embed(lab.reference_questions()), 16, embedder=embedder.fingerprint, corpus_hash="", seed=0
+    )
+    sampler = SpreadSampler(
+        TransformersSampler(load_frozen(BASE), tokenizer, batch_size=320), tokenizer, batch_size=320
+    )
+    return QuestionReward(
+        judge=QuestionJudge(
+            domain=lab,
+            solver=sampler,
+            params=SamplingParams(max_tokens=22),
+            tokenizer=tokenizer,
+            max_prompt_length=40,
+        ),
+        embedder=embedder,
+        partition=partition,
+        memory=VisitMemory(16, decay=0.9),
+        settings=RewardSettings(),
+        num_votes=num_votes,
+        seed=0,
+    )
+
+
+def added_seconds(reward: QuestionReward, completions: list[str], repeats: int) -> tuple[float, float]:
+    """Medians of what a batch costs with a constant reward, and of what Prism adds to it, embedding aside."""
+    size = len(completions) // num_ranks()
+    own = completions[rank() * size : (rank() + 1) * size]
+    judge, embedder = reward.judge, reward.embedder
+    asked, added = [], []
+    for turn in range(repeats + 1):
+        judging, embedding = Clock(judge.judge), Clock(embedder.embed)
+        judge.judge, embedder.embed = judging, embedding  # type: ignore[method-assign]
+        start = time.perf_counter()
+        reward(completions=own)
+        whole = time.perf_counter() - start
+        del judge.judge, embedder.embed
+        if turn:  # the first one warms up
+            asked.append(judging.seconds)
+            added.append(whole - judging.seconds - embedding.seconds)
+    return median(asked), median(added)
+
+
+def lab_step_seconds(reward: QuestionReward) -> float:
+    """The median step of the lab's Questioner: 32 prompts, 4 completions, 10 votes."""
+    prompt = reward.judge.domain.questioner_prompt()
+    args = GRPOConfig(
+        output_dir="runs/overhead",
+        max_steps=4,
+        num_generations=4,
+        per_device_train_batch_size=128 // num_ranks(),
+        max_completion_length=27,
+        use_cpu=True,
+        bf16=False,
+        logging_steps=1,
+        disable_tqdm=True,
+        report_to="none",
+        save_strategy="no",
+    )
+    trainer = QuestionerTrainer(
+        model=load_model(BASE),
+        args=args,
+        train_dataset=Dataset.from_list([{"prompt": prompt}] * 32),
+        processing_class=load_tokenizer(BASE),
+        question_reward=reward,
+    )
+    trainer.train()
+    return median([entry["step_time"] for entry in trainer.state.log_history if "step_time" in entry][1:])
+
+
+def scaling(sizes: list[int]) -> Table:
+    """Assignment, reward and visits alone."""
+    rng = np.random.default_rng(0)
+
+    def unit(n: int) -> np.ndarray:
+        x = rng.standard_normal((n, 1024)).astype(np.float32)
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    partition = Partition.fit(unit(1024), 128, embedder="random", corpus_hash="", seed=0)
+    table = Table(title="assignment, reward and visits, K = 128, d = 1024")
+    for head in ("questions", "milliseconds", "microseconds a question", "peak MB", "kB a question"):
+        table.add_column(head, justify="right")
+    for n in sizes:
+        embeddings, agreement = unit(n), rng.integers(0, 11, n) / 10
+        memory = VisitMemory(128)
+
+        def once() -> None:
+            clusters = partition.assign(embeddings)  # noqa: B023
+            ones = np.ones(len(clusters), dtype=bool)
+            prism_reward(agreement, memory.rarity[clusters], ones)  # noqa: B023
+            memory.update(clusters[in_band(agreement, (0.3, 0.9))])  # noqa: B023
+
+        once()
+        seconds = []
+        for _ in range(7):
+            start = time.perf_counter()
+            once()
+            seconds.append(time.perf_counter() - start)
+        tracemalloc.start()
+        once()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        middle = median(seconds)
+        table.add_row(
+            f"{n:,}",
+            f"{1e3 * middle:.2f}",
+            f"{1e6 * middle / n:.2f}",
+            f"{peak / 2**20:.2f}",
+            f"{peak / 2**10 / n:.2f}",
+        )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, nargs="+", default=[128, 2048])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--votes", type=int, default=10)
+    args = parser.parse_args()
+    state(cpu=True)
+    quiet_libraries()
+    reward = build(args.votes)
+    step = lab_step_seconds(reward)
+    console = Console(width=120)
+    table = Table(title=f"{num_ranks()} rank(s); a step of the lab takes {step:.2f} s")
+    for head in (
+        "questions",
+        "asked and voted, s",
+        "Prism adds, ms",
+        "ms a question",
+        "of the lab's step",
+        "of the paper's",
+    ):
+        table.add_column(head, justify="right")
+    for n in args.questions:
+        [written] = reward.judge.solver.sample(["<q>"], num_samples=n, params=SamplingParams(max_tokens=27), seed=n)
+        asked, added = added_seconds(reward, [completion.text for completion in written], args.repeats)
+        # A step asks as many questions as it has completions: the lab's 128, so other batches are scaled to it.
+        share = f"{100 * added / (step * n / 128):.2f} %"
+        paper = f"{100 * added / n * 2048 / PAPER_STEP_SECONDS:.4f} %"
+        table.add_row(f"{n:,}", f"{asked:.2f}", f"{1e3 * added:.1f}", f"{1e3 * added / n:.3f}", share, paper)
+    if is_main():
+        console.print(table)
+        if num_ranks() == 1:
+            console.print(scaling([256, 1024, 4096, 16384, 65536]))
+
+
+if __name__ == "__main__":
+    main()
