@@ -4,8 +4,8 @@
 
 Generated is by `generate` as the Questioner's pool and the votes are, scored a forward pass as for log-probabilities,
 trained a forward and a backward pass with an AdamW update. Each is measured with warm-up and medians, for every
-attention that can run here and every length. Without a GPU it runs the lab's model at short lengths: that shows that it
-works, and nothing about speed.
+attention that can run here and every length. Without a GPU it runs the lab's model at short lengths: that shows that
+it works, and nothing about speed.
 """
 
 import argparse
