@@ -76,8 +76,12 @@ class ServerSampler:
     def check(self) -> None:
         """Asks every server whether it is there and has the model."""
         for url, client in self.clients.items():
+            names: list[str] = []
             try:
                 names = [entry.id for entry in client.with_options(timeout=10, max_retries=1).models.list()]
+            except (self.openai.InternalServerError, self.openai.NotFoundError) as error:
+                # It is there, but has no list: `transformers serve` of some versions without a cache of the Hub.
+                logger.info("%s lists no models (%s).", url, _reason(error))
             except self.openai.OpenAIError as error:
                 raise PrismError(
                     f"The server {url} does not answer ({_reason(error)}). Start it, or correct the address."
