@@ -12,7 +12,10 @@ _COSTLY = (
     ("unevaluated", re.compile(r"\\(?:sum|prod|i{0,3}nt|oint|lim|int)(?![a-zA-Z])")),
     (
         "factorial",
-        re.compile(r"(?:\d{4,}|!|[)}])\s*!|\\(?:binom|tbinom|dbinom|choose)\D*\d{5,}|\d{5,}\s*\}?\s*\\choose"),
+        re.compile(
+            r"(?:\d{4,}|!|[)}])\s*!|\\[dt]?binom\s*(?:\{[^{}]*\}\s*)?\{[^{}]*(?:\^|\d{4,})"
+            r"|(?:\^\s*\{?\s*\d+|\d{4,})\s*\}?\s*\\choose|\\choose[^{}]*(?:\^|\d{4,})"
+        ),
     ),
     ("tower", re.compile(r"\d[\s)}\]]*\^\s*[({\[]?\s*[({\[]?\s*\d+[\s)}\]]*\^")),
     ("exponent", re.compile(r"\^\s*\{?\s*[-+(]?\s*\d{5,}|[)}\]]\s*\^\s*\{?\s*\d{3,}")),
