@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 import yaml
 from trl import GRPOConfig
 
@@ -237,13 +238,17 @@ class PrismConfig:
             role=role,
         )
         settings.pop("reward_funcs", None)
-        return GRPOConfig(
-            **settings,
-            **dataclasses.asdict(batching),
-            output_dir=output_dir,
-            seed=seed,
-            remove_unused_columns=False,
-        )
+        try:
+            return GRPOConfig(
+                **settings,
+                **dataclasses.asdict(batching),
+                output_dir=output_dir,
+                seed=seed,
+                remove_unused_columns=False,
+            )
+        except (ValueError, TypeError, OSError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise PrismError(f"The settings of the {role} are refused by TRL: {reason}") from error
 
     def validate(self, *, num_ranks: int = 1) -> None:
         """Refuses what cannot work on so many ranks, before anything is loaded."""
@@ -267,7 +272,7 @@ class PrismConfig:
             ("gate_center", 0, 1),
             ("coverage_weight", 0, math.inf),
             ("bleu_distance_threshold", 0, 1),
-            ("vote_top_p", 0, 1),
+            ("vote_top_p", 1e-6, 1),
             ("vote_top_k", 0, math.inf),
             ("max_per_cluster", 1, math.inf),
             ("max_curriculum_size", self.min_curriculum_size, math.inf),
@@ -277,9 +282,11 @@ class PrismConfig:
             ("lora_r", 1, math.inf),
             ("lora_alpha", 1, math.inf),
             ("lora_dropout", 0, 0.99),
-            ("min_question_logprob_quantile", 0, 1),
-            ("vote_temperature", 0, math.inf),
-            ("candidate_temperature", 0, math.inf),
+            ("min_question_logprob_quantile", 0, 0.99),
+            ("vote_temperature", 1e-6, math.inf),
+            ("candidate_temperature", 1e-6, math.inf),
+            ("seed", 0, 2**31 - 1),
+            ("min_curriculum_size", 1, self.num_candidates),
         ):
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
@@ -290,6 +297,16 @@ class PrismConfig:
             raise PrismError(f"`gate_width` is {self.gate_width}; it must be above 0.")
         lowest, highest = check_band(self.reward_band, name="reward_band")
         check_band(self.curriculum_band, name="curriculum_band")
+        for votes, band in (("num_reward_votes", "reward_band"), ("num_label_votes", "curriculum_band")):
+            number, (low, high) = getattr(self, votes), getattr(self, band)
+            usable = any(low <= k / number <= high for k in range(number + 1))
+            if not usable and not (band == "reward_band" and self.reward == "rzero"):
+                raise PrismError(
+                    f"`{votes}` is {number}: no share of {number} votes lies in `{band}` = [{low}, {high}], so no "
+                    f"question could be used. Ask for more votes or widen `{band}`."
+                )
+        if self.dtype != "auto" and not isinstance(getattr(torch, self.dtype, None), torch.dtype):
+            raise PrismError(f"`dtype` is {self.dtype!r}; it must be 'auto' or a type of torch, as bfloat16.")
         earns = lowest < self.gate_center + self.gate_width and highest > self.gate_center - self.gate_width
         if self.reward != "rzero" and not earns:
             raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
@@ -313,6 +330,11 @@ class PrismConfig:
             ("top_p", 1e-6, 1),
             ("max_steps", 1, math.inf),
             ("max_completion_length", 1, math.inf),
+            ("num_iterations", 1, math.inf),
+            ("epsilon", 0, 1),
+            ("logging_steps", 1e-9, math.inf),
+            ("warmup_steps", 0, math.inf),
+            ("top_k", 0, math.inf),
         ):
             value = settings[name]
             if value is None or not low <= value <= high:

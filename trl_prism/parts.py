@@ -3,6 +3,7 @@
 import gc
 import importlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,20 @@ class Parts:
             load_benchmark(name, data_dir=config.benchmarks_dir, max_problems=config.max_eval_problems)
             for name in config.benchmarks or ()
         ]
+        twice = [n for n, count in Counter(problem_set.name for problem_set in self.problem_sets).items() if count > 1]
+        if twice:
+            raise PrismError(f"Two test sets are called {twice[0]!r}; their figures would share a name.")
         reference = self.domain.reference_questions()
         self.embedder = build_embedder(
             config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)
         )
         if config.partition_path:
             self.partition = Partition.load(config.partition_path)
+            if self.partition.num_clusters != config.num_clusters:
+                raise PrismError(
+                    f"The partition of `partition_path` has {self.partition.num_clusters} clusters, `num_clusters` is "
+                    f"{config.num_clusters}. Set it to {self.partition.num_clusters}."
+                )
             self.partition.check_embedder(self.embedder.fingerprint)
         else:
             embeddings = embed_all(self.embedder, reference)
@@ -206,7 +215,10 @@ def load_functions(paths: Sequence[str] | None) -> list[Callable[..., Any]]:
     for path in paths or ():
         module, _, name = path.rpartition(".")
         try:
-            functions.append(getattr(importlib.import_module(module), name))
-        except (ImportError, AttributeError, ValueError) as error:
+            function = getattr(importlib.import_module(module), name)
+        except Exception as error:  # whatever the module does when it is imported
             raise PrismError(f"The reward function {path!r} cannot be imported: {error}.") from error
+        if not callable(function) or isinstance(function, type):
+            raise PrismError(f"The reward function {path!r} is a {type(function).__name__}; it must be a function.")
+        functions.append(function)
     return functions

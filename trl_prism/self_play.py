@@ -72,9 +72,9 @@ class SelfPlay:
         from_main(self.run_dir.check_new, "checking the output folder")
         self.parts = Parts(config, self.domain)
         self.asked_so_far = np.zeros(self.parts.partition.num_clusters)
+        # Not before everything could be loaded: what fails earlier leaves no folder behind.
+        from_main(self.run_dir.create, "making the output folder")
         if is_main():
-            # Not before everything could be loaded: what fails earlier leaves no folder behind.
-            self.run_dir.create()
             self.run_dir.write_config(config.to_yaml())
             self.run_dir.write_environment(self._environment())
             self.parts.partition.save(self.run_dir.partition)

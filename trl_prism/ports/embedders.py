@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,9 +42,18 @@ def build_embedder(name: str, *, reference: Sequence[str], revision: str | None 
         revision (`str`, *optional*): Revision of the Hub id. Pin it: vectors of two revisions cannot be compared.
         kwargs: Passed to the embedder's constructor.
     """
-    if name == TFIDF:
-        return TfidfEmbedder(reference, **kwargs)
-    return SentenceTransformerEmbedder(name, revision=revision, **kwargs)
+    try:
+        if name == TFIDF:
+            return TfidfEmbedder(reference, **kwargs)
+        return SentenceTransformerEmbedder(name, revision=revision, **kwargs)
+    except PrismError:
+        raise
+    except (OSError, ValueError, TypeError, re.error) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise PrismError(
+            f"The embedder {name!r} cannot be made: {reason}. Give `tfidf`, a folder or a Hub id of a "
+            "sentence-transformers model, and check `embedder_kwargs`."
+        ) from error
 
 
 class SentenceTransformerEmbedder:
