@@ -223,7 +223,7 @@ def test_two_ranks_give_the_same_numbers_as_one(lab_file, base, tmp_path):
     torchrun = (str(Path(sys.executable).parent / "torchrun"), "--nproc_per_node", "2", "-m", "trl_prism.cli")
     probe = subprocess.run(
         [*torchrun[:-2], "--no-python", sys.executable, "-c",
-         "from accelerate import PartialState as P; print(P(cpu=True).num_processes)"],
+         "import os; from accelerate import PartialState as P; os.write(1, b'%d\\n' % P(cpu=True).num_processes)"],
         capture_output=True, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"}, timeout=120, check=False,
     )  # fmt: skip
     assert probe.stdout.split() == ["2", "2"], "the launch pretends: not two processes"
