@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 import yaml
 from trl import GRPOConfig
 
 from trl_prism.batching import solve_batching
+from trl_prism.checks import check_between, check_dtype
 from trl_prism.core.rewards import check_band
-from trl_prism.errors import PrismError
+from trl_prism.errors import PrismError, first_line
 
 
 ROLES = ("questioner", "solver")
@@ -247,8 +247,7 @@ class PrismConfig:
                 remove_unused_columns=False,
             )
         except (ValueError, TypeError, OSError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise PrismError(f"The settings of the {role} are refused by TRL: {reason}") from error
+            raise PrismError(f"The settings of the {role} are refused by TRL: {first_line(error)}") from error
 
     def validate(self, *, num_ranks: int = 1) -> None:
         """Refuses what cannot work on so many ranks, before anything is loaded."""
@@ -289,8 +288,8 @@ class PrismConfig:
             ("min_curriculum_size", 1, self.num_candidates),
         ):
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise PrismError(f"`{name}` is {value}; it must lie between {low} and {high}.")
+            if value is not None:
+                check_between(name, value, low, high)
         if not 0 <= self.coverage_decay < 1:
             raise PrismError(f"`coverage_decay` is {self.coverage_decay}; it must lie in [0, 1), as 0.99.")
         if self.gate_width <= 0:
@@ -305,8 +304,7 @@ class PrismConfig:
                     f"`{votes}` is {number}: no share of {number} votes lies in `{band}` = [{low}, {high}], so no "
                     f"question could be used. Ask for more votes or widen `{band}`."
                 )
-        if self.dtype != "auto" and not isinstance(getattr(torch, self.dtype, None), torch.dtype):
-            raise PrismError(f"`dtype` is {self.dtype!r}; it must be 'auto' or a type of torch, as bfloat16.")
+        check_dtype(self.dtype)
         earns = lowest < self.gate_center + self.gate_width and highest > self.gate_center - self.gate_width
         if self.reward != "rzero" and not earns:
             raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
@@ -336,9 +334,7 @@ class PrismConfig:
             ("warmup_steps", 0, math.inf),
             ("top_k", 0, math.inf),
         ):
-            value = settings[name]
-            if value is None or not low <= value <= high:
-                raise PrismError(f"`{role}.{name}` is {value}; it must lie between {low} and {high}.")
+            check_between(f"{role}.{name}", settings[name], low, high)
         expected = 1 + len(settings.get("reward_funcs") or ())
         weights = settings.get("reward_weights")
         if weights is not None and len(weights) != expected:

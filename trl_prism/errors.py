@@ -1,4 +1,4 @@
-"""The one error that bad input ends in."""
+"""The one error that bad input ends in, and what other libraries' errors are reduced to in its message."""
 
 
 class PrismError(ValueError):
@@ -7,3 +7,8 @@ class PrismError(ValueError):
 
 class WorkError(PrismError):
     """Work that was spread over ranks failed on one of them; there `__cause__` is the fault."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line: libraries explain at length, and what went wrong comes first."""
+    return str(error).strip().split("\n")[0]

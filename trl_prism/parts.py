@@ -3,12 +3,10 @@
 import gc
 import importlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import Dataset
 from transformers import PrinterCallback
 from transformers.trainer_callback import ProgressCallback
@@ -17,9 +15,10 @@ from trl_prism.config import PrismConfig, mapping
 from trl_prism.console import PhaseProgress
 from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.partition import Partition, fingerprint
+from trl_prism.core.seeds import derived_seed
 from trl_prism.domains.base import Domain
 from trl_prism.errors import PrismError
-from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, load_benchmark
+from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, check_names, load_benchmark
 from trl_prism.ports.attention import resolve_attention
 from trl_prism.ports.embedders import build_embedder
 from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
@@ -66,9 +65,7 @@ class Parts:
             load_benchmark(name, data_dir=config.benchmarks_dir, max_problems=config.max_eval_problems)
             for name in config.benchmarks or ()
         ]
-        twice = [n for n, count in Counter(problem_set.name for problem_set in self.problem_sets).items() if count > 1]
-        if twice:
-            raise PrismError(f"Two test sets are called {twice[0]!r}; their figures would share a name.")
+        check_names(self.problem_sets)
         reference = self.domain.reference_questions()
         self.embedder = build_embedder(
             config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)
@@ -206,7 +203,7 @@ class Parts:
     def seed(self, number: int, stage: str) -> int:
         """A seed of its own for every stage of every round."""
         words = [self.config.seed, number, *stage.encode()]
-        return int(np.random.SeedSequence(words).generate_state(1)[0] & 0x7FFFFFFF)
+        return derived_seed(words)
 
 
 def load_functions(paths: Sequence[str] | None) -> list[Callable[..., Any]]:

@@ -15,6 +15,7 @@ from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.curriculum import Candidate, mark_duplicates
 from trl_prism.core.partition import Partition
 from trl_prism.core.rewards import in_band, prism_reward, rzero_reward
+from trl_prism.core.seeds import derived_seed
 from trl_prism.domains.base import Domain, MalformedQuestion
 from trl_prism.errors import PrismError
 from trl_prism.ports.embedders import Embedder
@@ -249,7 +250,7 @@ class QuestionReward:
         self._calls_of_step = self._calls_of_step + 1 if step == self._step else 0
         self._step = step
         words = [self.seed, step, self._calls_of_step, int(self.remember)]
-        return int(np.random.SeedSequence(words).generate_state(1)[0] & 0x7FFFFFFF)
+        return derived_seed(words)
 
     def score(self, batch: Sequence[Candidate], embeddings: np.ndarray) -> np.ndarray:
         """Rewards of the whole batch; assigns clusters and updates the memory and the counts.

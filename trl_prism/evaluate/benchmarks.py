@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,6 +279,14 @@ def load_benchmark(
     if not problems:
         raise PrismError(f"The benchmark {name!r} holds no problems.")
     return ProblemSet(title, tuple(problems[:max_problems]), source)
+
+
+def check_names(problem_sets: Sequence[ProblemSet]) -> None:
+    """Raises [`PrismError`] where two sets go by one name."""
+    counts = Counter(problem_set.name for problem_set in problem_sets)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise PrismError(f"Two benchmarks are called {twice[0]!r}; their figures would share a folder.")
 
 
 def _own_reader(question: str, answer: str, kind: str | None, level: str | None) -> Callable[[Row], Problem | None]:

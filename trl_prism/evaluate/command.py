@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import Any
 
 import yaml
 
+from trl_prism.checks import check_between, check_dtype
 from trl_prism.config import mapping
 from trl_prism.console import progress, quiet_libraries, say
 from trl_prism.domains import Domain, load_domain
 from trl_prism.errors import PrismError
-from trl_prism.evaluate.benchmarks import BENCHMARKS, HELD_OUT, ProblemSet, load_benchmark
+from trl_prism.evaluate.benchmarks import BENCHMARKS, HELD_OUT, ProblemSet, check_names, load_benchmark
 from trl_prism.evaluate.results import Results, model_index, parts_table, results_table, summarise, write_results
 from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.ports.files import make_folder, write_text
@@ -70,8 +70,6 @@ class EvaluateConfig:
 
 def check(config: EvaluateConfig) -> None:
     """Raises [`PrismError`] for a value that cannot work, before anything is loaded."""
-    import torch
-
     for name, low, high in (
         ("num_samples", 0, math.inf),
         ("max_problems", 1, math.inf),
@@ -83,12 +81,11 @@ def check(config: EvaluateConfig) -> None:
         ("seed", 0, 2**31 - 1),
     ):
         value = getattr(config, name)
-        if value is not None and not low <= value <= high:
-            raise PrismError(f"`{name}` is {value}; it must lie between {low} and {high}.")
+        if value is not None:
+            check_between(name, value, low, high)
     if config.engine not in ("transformers", "vllm"):
         raise PrismError(f"`engine` is {config.engine!r}; it must be 'transformers' or 'vllm'.")
-    if config.dtype != "auto" and not isinstance(getattr(torch, config.dtype, None), torch.dtype):
-        raise PrismError(f"`dtype` is {config.dtype!r}; it must be 'auto' or a type of torch, as bfloat16.")
+    check_dtype(config.dtype)
     if config.num_samples and config.temperature == 0:
         raise PrismError("`temperature` is 0: all samples would be the same. Use --num_samples 0 for greedy only.")
 
@@ -103,9 +100,7 @@ def run(config: EvaluateConfig) -> list[Results]:
     domain = load_domain(config.domain, **mapping(config.domain_kwargs, name="domain_kwargs"))
     # All sets first: a misspelt name costs nothing.
     sets = [_problems(name, config, domain) for name in names]
-    twice = [name for name, count in Counter(problem_set.name for problem_set in sets).items() if count > 1]
-    if twice:
-        raise PrismError(f"Two benchmarks are called {twice[0]!r}; their figures would share a folder.")
+    check_names(sets)
     output_dir = output_folder(config)
     from_main(lambda: make_folder(output_dir), "making the output folder")
     tokenizer = load_tokenizer(config.model, revision=config.revision, trust_remote_code=config.trust_remote_code)

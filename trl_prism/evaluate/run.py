@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trl_prism.core.partition import fingerprint
+from trl_prism.core.seeds import derived_seed
 from trl_prism.domains.base import Domain, Problem
 from trl_prism.errors import PrismError
 from trl_prism.ports.files import write_text
-from trl_prism.ports.ranks import from_main, gather_list, is_main, num_ranks, rank
+from trl_prism.ports.ranks import dealt, from_main, is_main, num_ranks
 from trl_prism.ports.samplers import Completion, Sampler, SamplingParams, encode
 
 
@@ -90,24 +89,24 @@ def evaluate(
     chunks = [order[start : start + size] for start in range(0, len(order), size)]
     greedy_params = SamplingParams(max_tokens=params.max_tokens, temperature=0.0, stop=params.stop)
 
+    def answer(number: int) -> list[tuple[int, list[Completion]]]:
+        asked = [prompts[i] for i in chunks[number]]
+        own_seed = derived_seed([seed, number])
+        greedy = sampler.sample(asked, num_samples=1, params=greedy_params, seed=own_seed)
+        sampled = (
+            sampler.sample(asked, num_samples=num_samples, params=params, seed=own_seed)
+            if num_samples
+            else [[] for _ in asked]
+        )
+        return [(i, g + s) for i, g, s in zip(chunks[number], greedy, sampled, strict=True)]
+
     identity = _fingerprint(prompts, params=params, num_samples=num_samples, seed=seed, size=size, model=model)
     store = _Store(folder, identity)
     left = [number for number, chunk in enumerate(chunks) if not store.holds(chunk)]
     for start in range(0, len(left), num_ranks()):
         turn = left[start : start + num_ranks()]
-        rows: list[tuple[int, list[Completion]]] = []
-        if rank() < len(turn):
-            number = turn[rank()]
-            asked = [prompts[i] for i in chunks[number]]
-            own_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0] & 0x7FFFFFFF)
-            greedy = sampler.sample(asked, num_samples=1, params=greedy_params, seed=own_seed)
-            sampled = (
-                sampler.sample(asked, num_samples=num_samples, params=params, seed=own_seed)
-                if num_samples
-                else [[] for _ in asked]
-            )
-            rows = [(i, g + s) for i, g, s in zip(chunks[number], greedy, sampled, strict=True)]
-        store.add(gather_list(rows))
+        answered = dealt(turn, 1, lambda _, numbers: [answer(number) for number in numbers], "answering")
+        store.add([row for rows in answered for row in rows])
         if on_progress:
             on_progress(sum(len(chunks[number]) for number in turn) * (1 + num_samples))
     # On one rank: a verdict may depend on how long it takes, and all ranks must have the same figures.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trl_prism._compat import outside_zero3_init
 from trl_prism.core.partition import check_embeddings
-from trl_prism.errors import PrismError
+from trl_prism.errors import PrismError, first_line
 from trl_prism.ports.ranks import state
 
 
@@ -49,9 +49,8 @@ def build_embedder(name: str, *, reference: Sequence[str], revision: str | None 
     except PrismError:
         raise
     except (OSError, ValueError, TypeError, re.error) as error:
-        reason = str(error).strip().split("\n")[0]
         raise PrismError(
-            f"The embedder {name!r} cannot be made: {reason}. Give `tfidf`, a folder or a Hub id of a "
+            f"The embedder {name!r} cannot be made: {first_line(error)}. Give `tfidf`, a folder or a Hub id of a "
             "sentence-transformers model, and check `embedder_kwargs`."
         ) from error
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trl_prism._compat import outside_zero3_init
-from trl_prism.errors import PrismError
+from trl_prism.errors import PrismError, first_line
 from trl_prism.ports.ranks import state
 
 
@@ -51,8 +51,7 @@ def _loaded(path: str, what: str, load: Callable[[], T]) -> T:
     try:
         return load()
     except (OSError, ValueError, ImportError) as error:
-        # The libraries explain at length; what went wrong stands in the first line.
-        reason = str(error).strip().split("\n")[0].rstrip(" .:")
+        reason = first_line(error).rstrip(" .:")
         raise PrismError(
             f"The {what} {path!r} cannot be loaded: {reason}. Give a folder with a model in it, or an id on the Hub "
             "(with a network, and logged in where the repository is gated)."

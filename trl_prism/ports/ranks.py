@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from trl_prism.errors import PrismError, WorkError
@@ -103,7 +103,7 @@ def together(name: str, work: Callable[[], T]) -> T:
     """
     outcome = _outcome(work)
     # The value stays here: only whether it failed, and how, goes to the others.
-    _values(gather_list([_Outcome(outcome.rank, None, outcome.failure, outcome.error)]), name)
+    _values(gather_list([replace(outcome, value=None)]), name)
     return outcome.value  # type: ignore[return-value]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from trl_prism.core.seeds import derived_seed
 from trl_prism.errors import PrismError
 from trl_prism.ports.ranks import dealt, is_main, num_ranks
 from trl_prism.ports.texts import Prompt
@@ -190,9 +191,10 @@ class SpreadSampler:
         size = max(1, self.batch_size // max(1, num_samples))
 
         def draw(number: int, chunk: list[tuple[int, int]]) -> list[list[Completion]]:
-            own_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0] & 0x7FFFFFFF)
             [n] = {n for _, n in chunk}
-            drawn = self.sampler.sample([prompts[i] for i, _ in chunk], num_samples=n, params=params, seed=own_seed)
+            drawn = self.sampler.sample(
+                [prompts[i] for i, _ in chunk], num_samples=n, params=params, seed=derived_seed([seed, number])
+            )
             if on_progress:
                 # The other ranks are about as far.
                 chunks = -(-len(jobs) // size)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from trl_prism.errors import PrismError
+from trl_prism.core.seeds import derived_seed
+from trl_prism.errors import PrismError, first_line
 from trl_prism.ports.samplers import Completion, SamplingParams, encode
 from trl_prism.ports.texts import Prompt
 
@@ -189,7 +188,7 @@ class ServerSampler:
             temperature=params.temperature,
             top_p=params.top_p,
             stop=list(params.stop) or None,
-            seed=int(np.random.SeedSequence(words).generate_state(1)[0] & 0x7FFFFFFF),
+            seed=derived_seed(words),
             extra_body=extra or None,
         )
         if not response.choices:
@@ -210,4 +209,4 @@ class ServerSampler:
 
 
 def _reason(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:300] or type(error).__name__
+    return first_line(error)[:300] or type(error).__name__

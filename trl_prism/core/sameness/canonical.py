@@ -266,7 +266,7 @@ def _single(text: str, *, depth: int) -> Form:
     if value is not None:
         return Number(value * scale, unit)
     if "\\" not in text and _SENTENCE.search(text) and not _OPERATOR.search(text):
-        return Words(" ".join(text.replace("⟦", " ").replace("⟧", " ").casefold().split()))
+        return Words(words.casefold())
     if scale == 1 and value_text != text and (not unit or unit in KNOWN_UNITS):
         return _formula(value_text, unit)
     return _formula(text)
