@@ -4,7 +4,8 @@
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import transformers
 import trl
@@ -30,6 +31,26 @@ OVERRIDDEN = {
     "save_model": ("self", "output_dir", "_internal_call"),
     "create_scheduler": ("self", "num_training_steps", "optimizer"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
+}
+
+# What [`~trl_prism.ports.vllm.SharedEngine`] relies on of TRL's `VLLMGeneration`.
+VLLM_GENERATION = {
+    "_init_vllm": ("self",),
+    "sync_weights": ("self",),
+    "generate": ("self", "prompts", "images", "num_generations", "profiler"),
+}
+
+# What it, TRL's engine and [`~trl_prism.ports.vllm.VllmSampler`] use of vLLM itself, as recorded from vllm 0.31.0
+# (the newest that TRL 1.16 takes); the test looks at the installed one where there is one.
+VLLM_NAMES = {
+    "LLM.generate": ("prompts", "sampling_params", "use_tqdm"),
+    "LLM.sleep": ("level",),
+    "LLM.wake_up": ("tags",),
+    "LLM.reset_prefix_cache": (),
+    "SamplingParams": (
+        *("n", "repetition_penalty", "temperature", "top_p", "top_k", "min_p", "seed", "stop"),
+        *("max_tokens", "logprobs", "include_stop_str_in_output", "structured_outputs"),
+    ),
 }
 
 
@@ -62,3 +83,19 @@ def outside_zero3_init() -> Iterator[None]:
         yield
     finally:
         deepspeed._hf_deepspeed_config_weak_ref = reference
+
+
+@contextlib.contextmanager
+def vllm_made_by(build: Callable[..., Any]) -> Iterator[None]:
+    """While a trainer is made, it gets its vLLM engine from `build`, which is called as `VLLMGeneration` would be.
+
+    `GRPOTrainer` takes no engine: without this every phase would start one more, whose memory is never given back.
+    """
+    from trl.trainer import grpo_trainer
+
+    made = grpo_trainer.VLLMGeneration
+    grpo_trainer.VLLMGeneration = build
+    try:
+        yield
+    finally:
+        grpo_trainer.VLLMGeneration = made

@@ -164,9 +164,12 @@ class PrismConfig:
     vote_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature of votes."})
     vote_top_p: float = field(default=1.0, metadata={"help": "Nucleus of votes."})
     vote_top_k: int = field(default=40, metadata={"help": "Most likely tokens that votes draw from; 0: all."})
-    vote_engine: Literal["transformers", "server"] = field(
+    vote_engine: Literal["transformers", "server", "vllm"] = field(
         default="transformers",
-        metadata={"help": "Who answers: a copy of the frozen Solver on every rank, or servers at `server_urls`."},
+        metadata={
+            "help": "Who answers: a copy of the frozen Solver on every rank, servers at `server_urls`, or the "
+            "colocated vLLM engine of `use_vllm`, which then writes the pool and the evaluation's answers too."
+        },
     )
     server_urls: list[str] | None = field(
         default=None,
@@ -310,6 +313,7 @@ class PrismConfig:
             raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
         if (self.vote_engine == "server") != bool(self.server_urls):
             raise PrismError("`vote_engine: server` and `server_urls` belong together; one of them is missing.")
+        self._validate_vllm()
         if self.use_peft and self.kl_reference == "base" and self.num_rounds > 1:
             raise PrismError(
                 "`kl_reference: base` needs a reference model of its own, and with `use_peft` TRL takes the weights "
@@ -318,6 +322,23 @@ class PrismConfig:
         for role in ROLES:
             self._validate_role(role)
             self.role_config(role, output_dir=str(Path(self.output_dir) / role), seed=self.seed, num_ranks=num_ranks)
+
+    def _validate_vllm(self) -> None:
+        for role in ROLES:
+            settings = self.role_settings(role)
+            used = bool(settings.get("use_vllm"))
+            colocated = settings.get("vllm_mode", "colocate") == "colocate"
+            if self.vote_engine == "vllm" and not (used and colocated):
+                raise PrismError(
+                    "`vote_engine: vllm` answers with the engine that the roles generate with: set `use_vllm: true` "
+                    f"and `vllm_mode: colocate` for both; the {role} has not."
+                )
+            size = settings.get("vllm_tensor_parallel_size", 1)
+            if self.vote_engine == "vllm" and size != 1:
+                raise PrismError(
+                    f"`{role}.vllm_tensor_parallel_size` is {size}; it must be 1 with `vote_engine: vllm`, whose "
+                    "ranks answer different numbers of questions. A model that needs more takes `vote_engine: server`."
+                )
 
     def _validate_role(self, role: str) -> None:
         settings = self.role_settings(role)

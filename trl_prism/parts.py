@@ -1,5 +1,6 @@
 """What the loop's stages are made of: everything that lasts over all rounds, and what is built anew for each stage."""
 
+import contextlib
 import gc
 import importlib
 import logging
@@ -11,7 +12,8 @@ from datasets import Dataset
 from transformers import PrinterCallback
 from transformers.trainer_callback import ProgressCallback
 
-from trl_prism.config import PrismConfig, mapping
+from trl_prism._compat import outside_zero3_init, vllm_made_by
+from trl_prism.config import ROLES, PrismConfig, mapping
 from trl_prism.console import PhaseProgress
 from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.partition import Partition, fingerprint
@@ -25,6 +27,7 @@ from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
 from trl_prism.ports.ranks import from_main, is_main, num_ranks
 from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, SpreadSampler, TransformersSampler
 from trl_prism.ports.server import ServerSampler
+from trl_prism.ports.vllm import SEQUENCES_PER_CALL, ColocatedSampler, SharedEngine, start_engine
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
 
 
@@ -42,6 +45,7 @@ class Parts:
         memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits, over all rounds.
         attention ([`~trl_prism.ports.attention.Attention`]): Which one runs, and why.
         plausibility ([`~trl_prism.questions.PlausibilityGate`], *optional*): The validity gate.
+        engine ([`~trl_prism.ports.vllm.SharedEngine`], *optional*): vLLM's colocated engine, if a role uses it.
     """
 
     def __init__(self, config: PrismConfig, domain: Domain):
@@ -57,6 +61,7 @@ class Parts:
             revision=config.model_revision,
             trust_remote_code=config.trust_remote_code,
         )
+        self.engine: SharedEngine | None = self._start_engine()
         if config.vote_engine == "server":  # asked now, not after the first phase
             self._voters(config.model_name_or_path)
         held_out = tuple(self.domain.held_out_problems()[: config.max_eval_problems])
@@ -103,19 +108,22 @@ class Parts:
         args = config.role_config(role, output_dir=folder, seed=self.seed(number, role), num_ranks=num_ranks())
         args.disable_tqdm = True  # our bar carries the phase's name
         reference = start if config.kl_reference == "phase_start" else config.model_name_or_path
-        trainer = trainer_class(
-            model=load_model(start, **self._model_kwargs(start)),
-            args=args,
-            train_dataset=Dataset.from_list(rows),
-            processing_class=self.tokenizer,
-            reference_path=reference,
-            peft_config=self._lora(),
-            handoff_dtype=config.handoff_dtype,
-            handoff_start=start if Path(start).is_dir() else None,
-            phase=(number - 1, config.num_rounds) if config.lr_schedule == "run" else (0, 1),
-            reward_funcs=load_functions(config.role_settings(role).get("reward_funcs")),
-            **kwargs,
-        )
+        shared = vllm_made_by(self.engine.adopt) if self.engine and args.use_vllm else contextlib.nullcontext()
+        with shared:
+            trainer = trainer_class(
+                model=load_model(start, **self._model_kwargs(start)),
+                args=args,
+                train_dataset=Dataset.from_list(rows),
+                processing_class=self.tokenizer,
+                reference_path=reference,
+                peft_config=self._lora(),
+                handoff_dtype=config.handoff_dtype,
+                handoff_start=start if Path(start).is_dir() else None,
+                model_kwargs=self._model_kwargs(start),
+                phase=(number - 1, config.num_rounds) if config.lr_schedule == "run" else (0, 1),
+                reward_funcs=load_functions(config.role_settings(role).get("reward_funcs")),
+                **kwargs,
+            )
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(PhaseProgress(f"round {number}: {role.capitalize()}"))
@@ -123,6 +131,8 @@ class Parts:
         trainer.save_model(folder)
         trainer.save_state()
         trainer.accelerator.free_memory()
+        if self.engine:
+            self.engine.release()
         del trainer
         gc.collect()
 
@@ -156,14 +166,42 @@ class Parts:
             return ServerSampler(self.config.server_urls or (), name, self.tokenizer)
         return self.sampler(solver)
 
-    def sampler(self, path: str) -> TransformersSampler:
+    def sampler(self, path: str) -> Sampler:
         """This rank's own sampler of a model."""
+        if self.engine and self.config.vote_engine == "vllm":
+            return ColocatedSampler(self.engine, self._whole(path), self.tokenizer)
         model = load_frozen(path, **self._model_kwargs(path))
         return TransformersSampler(model, self.tokenizer, batch_size=self.config.sampling_batch_size)
 
     def spread(self, sampler: Sampler) -> SpreadSampler:
         """The same with its work spread over ranks."""
-        return SpreadSampler(sampler, self.tokenizer, batch_size=self.config.sampling_batch_size)
+        size = self.config.sampling_batch_size
+        if isinstance(sampler, ColocatedSampler):
+            size = max(size, SEQUENCES_PER_CALL)
+        return SpreadSampler(sampler, self.tokenizer, batch_size=size)
+
+    def _start_engine(self) -> SharedEngine | None:
+        config = self.config
+        asked = [config.role_config(role, output_dir="unused", seed=0, num_ranks=num_ranks()) for role in ROLES]
+        users = [args for args in asked if args.use_vllm and args.vllm_mode == "colocate"]
+        if not users:
+            return None
+        first = users[0]
+        answer = max(self.vote_params().max_tokens, *(args.max_completion_length for args in users))
+        return start_engine(
+            self._whole(config.model_name_or_path),
+            self.tokenizer,
+            max_model_length=first.vllm_max_model_length or config.max_prompt_length + answer,
+            gpu_memory_utilization=first.vllm_gpu_memory_utilization,
+            enable_sleep_mode=first.vllm_enable_sleep_mode,
+            model_impl=first.vllm_model_impl,
+            trust_remote_code=config.trust_remote_code,
+        )
+
+    def _whole(self, path: str) -> Any:
+        """A model that is only pushed to the engine from the CPU; under ZeRO-3 it is whole there."""
+        with outside_zero3_init():
+            return load_model(path, **self._model_kwargs(path)).eval().requires_grad_(False)
 
     def vote_params(self) -> SamplingParams:
         config = self.config
@@ -177,9 +215,11 @@ class Parts:
 
     def _calibrate(self, quantile: float) -> PlausibilityGate:
         """The validity gate, its thresholds taken from questions that the base model writes itself."""
-        base = self.sampler(self.config.model_name_or_path)
+        path = self.config.model_name_or_path
+        base = load_frozen(path, **self._model_kwargs(path))
+        sampler = TransformersSampler(base, self.tokenizer, batch_size=self.config.sampling_batch_size)
         prompt = self.domain.questioner_prompt()
-        [own] = self.spread(base).sample(
+        [own] = self.spread(sampler).sample(
             [prompt],
             num_samples=min(self.config.num_candidates, 1000),
             params=SamplingParams(
@@ -188,7 +228,7 @@ class Parts:
             ),
             seed=self.seed(0, "plausibility"),
         )
-        scorer = LogprobScorer(base.model, self.tokenizer, batch_size=self.config.sampling_batch_size)
+        scorer = LogprobScorer(base, self.tokenizer, batch_size=self.config.sampling_batch_size)
         return PlausibilityGate.calibrate(scorer, prompt, [c.text for c in own], quantile=quantile)
 
     def _model_kwargs(self, path: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """What one phase hands to the next: weights without loss, and the place in the learning-rate schedule."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from datasets import Dataset
@@ -90,3 +92,19 @@ def test_what_is_saved_keeps_small_updates_unless_asked_otherwise(base, tokenize
     saved = load_model(str(tmp_path / "out"), dtype="float32").state_dict()
     assert all(torch.equal(saved[name], trained[name]) for name in trained) is kept
     assert all(torch.equal(saved[name], trained[name].bfloat16().float()) for name in trained) is not kept
+
+
+def test_an_adapter_is_merged_into_the_revision_that_it_was_trained_on(small, monkeypatch):
+    from trl_prism.self_play import play
+    from trl_prism.trainers import handoff
+
+    loaded = []
+
+    def noted(path, **kwargs):
+        loaded.append((Path(path).name, kwargs.get("revision"), kwargs["dtype"]))
+        return load_model(path, **kwargs)
+
+    monkeypatch.setattr(handoff, "load_model", noted)
+    play(small(use_peft=True, lora_r=2, model_revision="a-branch", num_candidates=32))
+    # A folder has no revision, so any is taken; both phases of the first round start from the base.
+    assert loaded == [("0", "a-branch", "float32")] * 2

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from tests.integration.conftest import small_settings
 from trl_prism.errors import PrismError
@@ -90,6 +91,33 @@ def test_the_same_greedy_answers_as_in_process(servers, sampling, tokenizer, exp
     given = sampler.sample(PROMPTS, num_samples=1, params=GREEDY, seed=0, on_progress=ticks.append)
     assert [[c.text.strip() for c in row] for row in given] == [[c.text.strip() for c in row] for row in expected]
     assert sum(ticks) == 3
+
+
+def test_a_server_that_fails_on_stop_strings_is_asked_without(servers, sampling, tokenizer, expected):
+    """As `transformers serve` does with the lab's tokenizer, whose tokens are whole words."""
+    words = expected[2][0].text.split()
+    params = SamplingParams(max_tokens=24, temperature=0, stop=(words[3],))
+    [[given]] = ServerSampler([servers[0][1]], sampling, tokenizer).sample(
+        PROMPTS[2:], num_samples=1, params=params, seed=0
+    )
+    assert given.text.split() == words[:4] and not given.truncated
+
+
+@pytest.mark.long
+def test_the_same_stop_strings_as_in_process(smollm2, tmp_path_factory):
+    tokenizer = AutoTokenizer.from_pretrained(smollm2, padding_side="left")
+    prompts = ["The three largest planets are", "A short list of fruit:"]
+    params = SamplingParams(max_tokens=24, temperature=0, stop=(",", "."))
+    here = TransformersSampler(load_frozen(smollm2), tokenizer).sample(prompts, num_samples=1, params=params, seed=0)
+    process, url = start(smollm2, tmp_path_factory)
+    try:
+        sampler = ServerSampler([url], smollm2, tokenizer, max_concurrency=1)
+        there = sampler.sample(prompts, num_samples=1, params=params, seed=0)
+    finally:
+        process.kill()
+        process.wait()
+    assert there == here and any(row[0].text.endswith((",", ".")) for row in here)
+    assert not sampler._without_stop, "it was asked without, which the other test shows"
 
 
 def test_every_completion_is_there_though_the_server_gives_one_at_a_time(servers, sampling, tokenizer):

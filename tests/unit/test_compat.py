@@ -1,17 +1,61 @@
 """Every private name of TRL and transformers that is relied on, with its signature."""
 
+import importlib.util
 import inspect
+import re
 
 import pytest
 from transformers.integrations import deepspeed
 from trl import GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
 
 from trl_prism import _compat
+from trl_prism.ports import vllm
 
 
 @pytest.mark.parametrize(("name", "parameters"), _compat.OVERRIDDEN.items())
 def test_signatures_of_overridden_methods(name, parameters):
     assert tuple(inspect.signature(getattr(GRPOTrainer, name)).parameters) == parameters
+
+
+@pytest.mark.parametrize(("name", "parameters"), _compat.VLLM_GENERATION.items())
+def test_signatures_of_the_vllm_engine(name, parameters):
+    assert tuple(inspect.signature(getattr(VLLMGeneration, name)).parameters) == parameters
+
+
+def test_what_the_shared_engine_sets_is_what_the_engine_reads():
+    source = inspect.getsource(VLLMGeneration)
+    for name in (*vllm._BORROWED, "llm", "_llm_weights_sleeping", "processing_class"):
+        assert f"self.{name} = " in source and source.count(f"self.{name}") > 1, name
+    # `n` of the generation settings stands over the engine's own, and one rank draws all completions of its prompts.
+    assert "generation_kwargs.update(self.generation_kwargs)" in source
+    assert "[output.token_ids for outputs in all_outputs for output in outputs.outputs]" in source
+    assert "self.vllm_generation = VLLMGeneration(" in inspect.getsource(GRPOTrainer.__init__)
+
+
+def test_names_of_vllm_itself():
+    sampling = set(_compat.VLLM_NAMES["SamplingParams"])
+    assert set(vllm.stop_kwargs(["x"])) <= sampling
+    source = inspect.getsource(VLLMGeneration)
+    for name in re.findall(
+        r'"(\w+)": (?:1,|repetition_penalty|temperature|top_p|top_k|0\.0 if|max_completion|self\.logprobs)', source
+    ):
+        assert name in {*sampling, "structured_outputs_regex"}, name
+    for name, arguments in _compat.VLLM_NAMES.items():
+        if name.startswith("LLM."):
+            assert f"self.llm.{name[4:]}(" in source, name
+            assert all(f"{argument}=" in source for argument in arguments if argument != "prompts"), name
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM needs a GPU machine")
+def test_the_installed_vllm_has_these_names():
+    import vllm as installed
+
+    for name, arguments in _compat.VLLM_NAMES.items():
+        owner, _, method = name.partition(".")
+        found = getattr(installed, owner)
+        found = getattr(found, method) if method else found
+        assert set(arguments) <= set(inspect.signature(found).parameters), name
 
 
 def test_attributes_that_are_used():

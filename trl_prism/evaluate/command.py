@@ -20,7 +20,7 @@ from trl_prism.evaluate.run import evaluate, model_fingerprint
 from trl_prism.ports.files import make_folder, write_text
 from trl_prism.ports.models import load_frozen, load_tokenizer
 from trl_prism.ports.ranks import from_main, is_main
-from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler, VllmSampler
+from trl_prism.ports.samplers import Sampler, SamplingParams, TransformersSampler
 
 
 # What decides a model's answers beside its files.
@@ -190,6 +190,8 @@ def _problems(name: str, config: EvaluateConfig, domain: Domain) -> ProblemSet:
 
 def _sampler(config: EvaluateConfig, tokenizer: Any) -> Sampler:
     if config.engine == "vllm":
+        from trl_prism.ports.vllm import VllmSampler
+
         return VllmSampler(config.model, tokenizer, revision=config.revision, dtype=config.dtype)
     kwargs: dict[str, Any] = {"attn_implementation": config.attn_implementation} if config.attn_implementation else {}
     model = load_frozen(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trl_prism.core.seeds import derived_seed
-from trl_prism.errors import PrismError
 from trl_prism.ports.ranks import dealt, is_main, num_ranks
 from trl_prism.ports.texts import Prompt
 
@@ -206,51 +205,6 @@ class SpreadSampler:
         for (i, _), completions in zip(jobs, dealt(jobs, size, draw, "sampling"), strict=True):
             results[i] += completions
         return results
-
-
-class VllmSampler:
-    """Draws with an offline vLLM engine. Not yet run on a GPU.
-
-    Args:
-        path (`str`): Hub id or folder of the model.
-        tokenizer (`PreTrainedTokenizerBase`): Its tokenizer; prompts are encoded here, as for training.
-        kwargs: Passed to `vllm.LLM`.
-    """
-
-    def __init__(self, path: str, tokenizer: "PreTrainedTokenizerBase", **kwargs: Any):
-        try:
-            from vllm import LLM
-        except ImportError as error:
-            raise PrismError("The engine `vllm` is not installed: pip install 'trl-prism[vllm]'.") from error
-        self.engine = LLM(model=path, **kwargs)
-        self.tokenizer = tokenizer
-
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        num_samples: int,
-        params: SamplingParams,
-        seed: int,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> list[list[Completion]]:
-        from vllm import SamplingParams as VllmParams
-
-        drawn = VllmParams(
-            n=num_samples,
-            max_tokens=params.max_tokens,
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k or -1,
-            stop=list(params.stop) or None,
-            include_stop_str_in_output=True,
-            seed=seed,
-        )
-        inputs = [{"prompt_token_ids": ids} for ids in encode(self.tokenizer, prompts)]
-        outputs = self.engine.generate(inputs, drawn, use_tqdm=False)
-        if on_progress:
-            on_progress(len(prompts) * num_samples)
-        return [[Completion(o.text, o.finish_reason == "length") for o in output.outputs] for output in outputs]
 
 
 def left_pad(ids: Sequence[Sequence[int]], *, pad_id: int, device: Any) -> tuple[Any, Any]:

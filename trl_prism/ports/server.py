@@ -70,6 +70,8 @@ class ServerSampler:
         self._alive = list(urls)
         self._lock = threading.Lock()
         self._samples = False
+        self._stop_checked: set[str] = set()
+        self._without_stop: set[str] = set()
         self.check()
 
     def check(self) -> None:
@@ -101,6 +103,8 @@ class ServerSampler:
         texts = [self._rendered(prompt) for prompt in prompts]
         if texts and params.temperature > 0:
             self._check_sampling(texts[0])
+        if texts and params.stop:
+            self._check_stop(texts[0], params.stop)
         results: list[list[Completion]] = [[] for _ in prompts]
         left: queue.Queue[int] = queue.Queue()
         for i in range(len(prompts)):
@@ -163,6 +167,24 @@ class ServerSampler:
                 )
         self._samples = True
 
+    def _check_stop(self, text: str, stop: tuple[str, ...]) -> None:
+        """Finds the servers that fail on stop strings, as `transformers serve` does with a word-level tokenizer.
+
+        They are asked without, and what they write after a stop string is cut off here: the same, at more tokens.
+        """
+        probe = SamplingParams(max_tokens=1, temperature=0, stop=stop)
+        for url in [url for url in self._servers() if url not in self._stop_checked]:
+            try:
+                self._ask(url, text, 1, probe, [0])
+            except (self.openai.InternalServerError, self.openai.BadRequestError) as error:
+                logger.warning("The server %s fails on stop strings (%s); they are cut here.", url, _reason(error))
+                self._without_stop.add(url)
+            except self.openai.APIConnectionError as error:
+                self._give_up(url, error)
+            except self.openai.OpenAIError as error:
+                raise PrismError(f"The server {url} refused a request: {_reason(error)}") from error
+            self._stop_checked.add(url)
+
     def _servers(self) -> list[str]:
         with self._lock:
             if not self._alive:
@@ -187,13 +209,16 @@ class ServerSampler:
             max_tokens=params.max_tokens,
             temperature=params.temperature,
             top_p=params.top_p,
-            stop=list(params.stop) or None,
+            stop=None if url in self._without_stop else list(params.stop) or None,
             seed=derived_seed(words),
             extra_body=extra or None,
         )
         if not response.choices:
             raise PrismError(f"The server {url} gave no completion.")
-        return [Completion(choice.text, choice.finish_reason == "length") for choice in response.choices[:n]]
+        return [
+            _until_stop(Completion(choice.text, choice.finish_reason == "length"), params.stop)
+            for choice in response.choices[:n]
+        ]
 
     def _rendered(self, prompt: Prompt) -> str:
         """The prompt as text that encodes to the same tokens as in training."""
@@ -206,6 +231,12 @@ class ServerSampler:
                 "engine `transformers` or `vllm`, which take tokens."
             )
         return text
+
+
+def _until_stop(completion: Completion, stop: Sequence[str]) -> Completion:
+    """The completion up to its first stop string, which stays in it."""
+    ends = [start + len(words) for words in stop if (start := completion.text.find(words)) >= 0]
+    return Completion(completion.text[: min(ends)], False) if ends else completion
 
 
 def _reason(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from trl import GRPOTrainer
 
 from trl_prism.errors import PrismError
 from trl_prism.ports.ranks import from_main, together
+from trl_prism.ports.vllm import stop_kwargs
 from trl_prism.trainers.handoff import ADAPTER, RestoreMasterWeights, cast, full_state, is_peft_model, merge_adapter
 
 
@@ -25,6 +26,8 @@ class RoleTrainer(GRPOTrainer):
         stop_strings (`Sequence[str]`, *optional*): Strings that end a completion, beside the end token.
         handoff_dtype (`str`, *optional*, defaults to `"float32"`): Type of the saved weights.
         handoff_start (`str`, *optional*): Folder with weights that an earlier phase saved and this one starts from.
+        model_kwargs (`dict`, *optional*): What `model` was loaded with beside its path, as `revision`: with adapters
+            it is loaded once more, to merge them.
         phase (`tuple[int, int]`, *optional*, defaults to `(0, 1)`): Which of the role's phases this is, and how many
             there are: the learning-rate schedule runs over all of them.
         reward_funcs (`Sequence[Callable]`): Reward functions as TRL takes them. One that fails on one rank ends all.
@@ -46,24 +49,27 @@ class RoleTrainer(GRPOTrainer):
         stop_strings: Sequence[str] = (),
         handoff_dtype: str = "float32",
         handoff_start: str | None = None,
+        model_kwargs: dict[str, Any] | None = None,
         phase: tuple[int, int] = (0, 1),
         reward_funcs: Sequence[Callable[..., list[float]]] = (),
         **kwargs: Any,
     ):
         self.handoff_dtype = handoff_dtype
         self.start_path = handoff_start or str(getattr(model.config, "_name_or_path", ""))
+        self.model_kwargs = model_kwargs or {}
         self.phase = phase
         if reference_path is not None:
             model.config._name_or_path = reference_path
         self._stop_strings = list(stop_strings)
         if self._stop_strings:
             args = kwargs["args"]
-            args.generation_kwargs = {**(args.generation_kwargs or {}), "stop_strings": self._stop_strings}
+            stop = stop_kwargs(self._stop_strings) if args.use_vllm else {"stop_strings": self._stop_strings}
+            args.generation_kwargs = {**(args.generation_kwargs or {}), **stop}
         super().__init__(model=model, reward_funcs=[on_every_rank(func) for func in reward_funcs], **kwargs)
         masters = handoff_start is not None and not is_peft_model(self.model)
         if masters and handoff_dtype == "float32" and self.is_deepspeed_enabled:
             self.add_callback(RestoreMasterWeights(str(handoff_start)))
-        if self._stop_strings:
+        if self._stop_strings and not self.use_vllm:
             # `generate` needs the tokenizer to look for strings, and TRL does not pass it.
             model.generate = _with_tokenizer(model.generate, self.processing_class)
 
@@ -79,7 +85,11 @@ class RoleTrainer(GRPOTrainer):
                 adapter = str(Path(output_dir or self.args.output_dir) / ADAPTER)
                 self._save(adapter, state)
                 merge_adapter(
-                    adapter, start=self.start_path, output_dir=output_dir or self.args.output_dir, dtype=dtype
+                    adapter,
+                    start=self.start_path,
+                    output_dir=output_dir or self.args.output_dir,
+                    dtype=dtype,
+                    **self.model_kwargs,
                 )
                 self.processing_class.save_pretrained(output_dir)
             else:
@@ -98,6 +108,8 @@ class RoleTrainer(GRPOTrainer):
         return scheduler
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+        if self.use_vllm and getattr(self.vllm_generation, "holds", self.model) is not self.model:
+            self._last_loaded_step = -1  # the frozen Solver's weights are in the engine: push ours again
         completion_ids, logprobs = super()._generate_single_turn(*args, **kwargs)
         if self._stop_strings and logprobs is None:
             # TRL cuts after the end token; after a stop string there is none, and padding would be trained on.
