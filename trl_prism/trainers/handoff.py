@@ -27,17 +27,19 @@ def is_peft_model(model: Any) -> bool:
     return isinstance(model, PeftModel)
 
 
-def merge_adapter(adapter: str, *, start: str, output_dir: str, dtype: torch.dtype, **kwargs: Any) -> None:
+def merge_adapter(
+    adapter: str, *, start: str, output_dir: str, dtype: torch.dtype, model_kwargs: dict[str, Any]
+) -> None:
     """Writes the weights that the phase started from with its adapter merged into them, in 32 bits.
 
-    The merge happens on the CPU and on files, so it is the same on every engine. `kwargs` are what the phase loaded
-    its start with, such as `revision`.
+    The merge happens on the CPU and on files, so it is the same on every engine. `model_kwargs` are what the
+    phase loaded its start with, such as `revision`.
     """
     from peft import PeftModel
 
     with outside_zero3_init():
         merged = PeftModel.from_pretrained(
-            load_model(start, **{**kwargs, "dtype": "float32"}), adapter
+            load_model(start, **{**model_kwargs, "dtype": "float32"}), adapter
         ).merge_and_unload()
     merged.to(dtype).save_pretrained(output_dir)
 

@@ -89,7 +89,7 @@ class RoleTrainer(GRPOTrainer):
                     start=self.start_path,
                     output_dir=output_dir or self.args.output_dir,
                     dtype=dtype,
-                    **self.model_kwargs,
+                    model_kwargs=self.model_kwargs,
                 )
                 self.processing_class.save_pretrained(output_dir)
             else:
