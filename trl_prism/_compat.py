@@ -28,6 +28,8 @@ OVERRIDDEN = {
         "num_generations",
         "has_tool_images",
     ),
+    "_generate_and_score_completions": ("self", "inputs"),
+    "compute_loss": ("self", "model", "inputs", "return_outputs", "num_items_in_batch"),
     "save_model": ("self", "output_dir", "_internal_call"),
     "create_scheduler": ("self", "num_training_steps", "optimizer"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),

@@ -1,6 +1,7 @@
 """From global batch sizes to TRL's: one recipe means the same on one rank and on eight."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from trl_prism.errors import PrismError
 
@@ -81,6 +82,11 @@ def solve_batching(
     per_rank = completions // num_ranks
     passes = next(n for n in range(1, per_rank + 1) if per_rank % n == 0 and per_rank // n <= max_per_device)
     return Batching(per_rank // passes, passes, passes * (prompts_per_step // per_update))
+
+
+def updates_per_batch(args: Any) -> int:
+    """Optimizer updates that one generation batch is used for, by a role's `GRPOConfig`."""
+    return max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps)
 
 
 def _neighbours(value: int, divisor: int) -> str:

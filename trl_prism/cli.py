@@ -1,6 +1,7 @@
 """The command `trl-prism`, and what every front shares: quiet start, one clear error, an exit code."""
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -12,11 +13,14 @@ USAGE = f"usage: trl-prism {{{','.join(COMMANDS)}}} [--config file.yaml] [--fiel
 
 
 def guarded(action: Callable[[], object]) -> int:
-    """Runs a front and returns its exit code: 0, or 2 with one message for input that cannot work."""
+    """Runs a front and returns its exit code.
+
+    0, or 2 with one message for input that cannot work, 143 for a run that was told to stop, 130 for Ctrl-C.
+    """
     # One thread per process: several share the cores, and more threads than cores make steps many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    from trl_prism.errors import PrismError, WorkError
+    from trl_prism.errors import PrismError, StopRequested, WorkError
 
     try:
         action()
@@ -25,6 +29,12 @@ def guarded(action: Callable[[], object]) -> int:
             traceback.print_exception(error.__cause__)
         sys.stderr.write(f"\nerror: {error}\n")
         return 2
+    except StopRequested:
+        sys.stderr.write("\nThe run was told to stop. All that was done is saved; the same command goes on.\n")
+        return 128 + signal.SIGTERM
+    except KeyboardInterrupt:
+        sys.stderr.write("\nInterrupted. Finished stages and whole checkpoints are kept; the same command goes on.\n")
+        return 128 + signal.SIGINT
     return 0
 
 

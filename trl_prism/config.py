@@ -17,7 +17,7 @@ from typing import Any, Literal
 import yaml
 from trl import GRPOConfig
 
-from trl_prism.batching import solve_batching
+from trl_prism.batching import Batching, solve_batching
 from trl_prism.checks import check_between, check_dtype
 from trl_prism.core.rewards import check_band
 from trl_prism.errors import PrismError, first_line
@@ -46,9 +46,20 @@ COMMON_DEFAULTS: dict[str, Any] = {
     "max_grad_norm": 1.0,
     "per_device_train_batch_size": 8,
     "logging_steps": 1,
-    "save_strategy": "no",
+    "save_strategy": "steps",
+    "save_total_limit": 2,
     "report_to": "none",
 }
+# What may change when a run goes on: where things lie and how often they are said, not what comes out.
+FREE = {
+    *("output_dir", "resume_from_checkpoint", "stop_grace", "keep_rounds", "server_urls", "benchmarks_dir"),
+    *("save_steps", "save_strategy", "save_total_limit", "logging_steps", "report_to", "run_name", "log_completions"),
+    *("per_device_train_batch_size", "gradient_checkpointing", "logging_first_step", "log_level", "disable_tqdm"),
+    *("dataloader_num_workers", "dataloader_pin_memory", "ddp_timeout", "attn_strict"),
+}
+
+# Updates between two checkpoints, where a recipe does not say.
+DEFAULT_SAVE_STEPS = 5
 
 
 @dataclass
@@ -77,11 +88,11 @@ class PrismConfig:
 
     Parameters:
         model_name_or_path (`str`): Base model that both roles start from; Hub id or local folder.
-        output_dir (`str`): Folder of the run. It must not exist yet.
+        output_dir (`str`): Folder of the run. If it holds one already, with this configuration, that run goes on.
     """
 
     model_name_or_path: str = field(metadata={"help": "Base model that both roles start from: Hub id or folder."})
-    output_dir: str = field(metadata={"help": "Folder of the run. It must not exist yet."})
+    output_dir: str = field(metadata={"help": "Folder of the run, new or of a run that goes on."})
     model_revision: str = field(default="main", metadata={"help": "Revision of the base model on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
     dtype: str = field(default="float32", metadata={"help": "Type of the trained weights, for instance bfloat16."})
@@ -91,6 +102,22 @@ class PrismConfig:
     )
     seed: int = field(default=42, metadata={"help": "Seed of everything random."})
     num_rounds: int = field(default=4, metadata={"help": "Rounds of Questioner, pool, curation and Solver."})
+
+    resume_from_checkpoint: str | None = field(
+        default=None,
+        metadata={
+            "help": "A run goes on where it was stopped whenever `output_dir` holds one. `true`: it must hold one; "
+            "`false`: it must not; a path: of that run or of a checkpoint in it."
+        },
+    )
+    stop_grace: float = field(
+        default=120.0,
+        metadata={"help": "Seconds that a run told to stop (SIGTERM) may take to save; then it ends at once."},
+    )
+    keep_rounds: int | None = field(
+        default=None,
+        metadata={"help": "Models of only the last so many rounds are kept, at least 2. Default: all."},
+    )
 
     domain: str = field(default="maths", metadata={"help": "What is asked: `maths`, or `package.module:Class`."})
     domain_kwargs: dict | str | None = field(default=None, metadata={"help": "Arguments of the domain."})
@@ -241,6 +268,7 @@ class PrismConfig:
             role=role,
         )
         settings.pop("reward_funcs", None)
+        settings["save_steps"] = self._save_steps(role, settings, batching)
         try:
             return GRPOConfig(
                 **settings,
@@ -251,6 +279,25 @@ class PrismConfig:
             )
         except (ValueError, TypeError, OSError) as error:
             raise PrismError(f"The settings of the {role} are refused by TRL: {first_line(error)}") from error
+
+    @staticmethod
+    def _save_steps(role: str, settings: Mapping[str, Any], batching: Batching) -> int:
+        """Updates between two checkpoints: a multiple of those that a generation batch is used for.
+
+        TRL draws new completions after a restart, so a checkpoint elsewhere would not go on as it would have.
+        """
+        per_batch = batching.steps_per_generation * settings["num_iterations"] // batching.gradient_accumulation_steps
+        given = settings.get("save_steps")
+        if given is None:
+            return -(-DEFAULT_SAVE_STEPS // per_batch) * per_batch
+        if given < 1 or given % per_batch:
+            below = int(given) // per_batch * per_batch
+            near = f"{below} and {below + per_batch}" if below else str(per_batch)
+            raise PrismError(
+                f"`{role}.save_steps` is {given}; a generation batch of the {role} is used for {per_batch} updates, "
+                f"and checkpoints lie between batches: it must be a multiple of that, the nearest are {near}."
+            )
+        return int(given)
 
     def validate(self, *, num_ranks: int = 1) -> None:
         """Refuses what cannot work on so many ranks, before anything is loaded."""
@@ -279,6 +326,8 @@ class PrismConfig:
             ("max_per_cluster", 1, math.inf),
             ("max_curriculum_size", self.min_curriculum_size, math.inf),
             ("max_eval_problems", 1, math.inf),
+            ("stop_grace", 0, math.inf),
+            ("keep_rounds", 2, math.inf),
             ("max_answer_length", 1, math.inf),
             ("format_weight", 0, 1),
             ("lora_r", 1, math.inf),
@@ -371,8 +420,21 @@ class PrismConfig:
             own[role] = dict(sorted(self.role_settings(role).items()))
         return own
 
+    def deciding(self) -> dict[str, Any]:
+        """The resolved settings that decide a run's results; a run that goes on must have the same."""
+        settings = self.as_mapping()
+        for role in ROLES:
+            settings[role] = {k: v for k, v in settings[role].items() if k not in FREE}
+        if self.lr_schedule == "phase" or all(_constant(settings[role]) for role in ROLES):
+            del settings["num_rounds"]  # the rounds so far were the same in a run of fewer or more
+        return {key: value for key, value in settings.items() if key not in FREE}
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.as_mapping(), sort_keys=False, allow_unicode=True)
+
+
+def _constant(settings: Mapping[str, Any]) -> bool:
+    return settings["lr_scheduler_type"] in ("constant", "constant_with_warmup")
 
 
 def mapping(value: Mapping[str, Any] | str | None, *, name: str = "value") -> dict[str, Any]:

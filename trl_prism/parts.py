@@ -13,15 +13,18 @@ from transformers import PrinterCallback
 from transformers.trainer_callback import ProgressCallback
 
 from trl_prism._compat import outside_zero3_init, vllm_made_by
+from trl_prism.batching import updates_per_batch
 from trl_prism.config import ROLES, PrismConfig, mapping
 from trl_prism.console import PhaseProgress
 from trl_prism.core.coverage import VisitMemory
+from trl_prism.core.order import passes
 from trl_prism.core.partition import Partition, fingerprint
 from trl_prism.core.seeds import derived_seed
 from trl_prism.domains.base import Domain
-from trl_prism.errors import PrismError
+from trl_prism.errors import PrismError, StopRequested
 from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, check_names, load_benchmark
 from trl_prism.ports.attention import resolve_attention
+from trl_prism.ports.chunks import ChunkStore
 from trl_prism.ports.embedders import build_embedder
 from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
 from trl_prism.ports.ranks import from_main, is_main, num_ranks
@@ -29,6 +32,7 @@ from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, Spr
 from trl_prism.ports.server import ServerSampler
 from trl_prism.ports.vllm import SEQUENCES_PER_CALL, ColocatedSampler, SharedEngine, start_engine
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
+from trl_prism.trainers.checkpoints import latest
 
 
 logger = logging.getLogger(__name__)
@@ -48,7 +52,7 @@ class Parts:
         engine ([`~trl_prism.ports.vllm.SharedEngine`], *optional*): vLLM's colocated engine, if a role uses it.
     """
 
-    def __init__(self, config: PrismConfig, domain: Domain):
+    def __init__(self, config: PrismConfig, domain: Domain, *, kept: Path | None = None):
         self.config = config
         self.domain = domain
         self.attention = resolve_attention(config.attn_implementation, dtype=config.dtype, strict=config.attn_strict)
@@ -75,38 +79,62 @@ class Parts:
         self.embedder = build_embedder(
             config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)
         )
-        if config.partition_path:
-            self.partition = Partition.load(config.partition_path)
-            if self.partition.num_clusters != config.num_clusters:
-                raise PrismError(
-                    f"The partition of `partition_path` has {self.partition.num_clusters} clusters, `num_clusters` is "
-                    f"{config.num_clusters}. Set it to {self.partition.num_clusters}."
-                )
-            self.partition.check_embedder(self.embedder.fingerprint)
-        else:
-            embeddings = embed_all(self.embedder, reference)
-            self.partition = from_main(
-                lambda: Partition.fit(
-                    embeddings,
-                    config.num_clusters,
-                    embedder=self.embedder.fingerprint,
-                    corpus_hash=fingerprint(reference),
-                    seed=config.seed,
-                ),
-                "fitting the partition",
-            )
+        self.partition = self._partition(reference, kept)
         self.memory = VisitMemory(self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update)
         self.plausibility: PlausibilityGate | None = None
         if config.min_question_logprob_quantile is not None:
             self.plausibility = self._calibrate(config.min_question_logprob_quantile)
 
+    def _partition(self, reference: Sequence[str], kept: Path | None) -> Partition:
+        """The partition that the recipe names, that the run already has, or a new one."""
+        config = self.config
+        if config.partition_path:
+            partition = Partition.load(config.partition_path)
+            if partition.num_clusters != config.num_clusters:
+                raise PrismError(
+                    f"The partition of `partition_path` has {partition.num_clusters} clusters, `num_clusters` is "
+                    f"{config.num_clusters}. Set it to {partition.num_clusters}."
+                )
+            partition.check_embedder(self.embedder.fingerprint)
+            return partition
+        if kept is not None and kept.exists():
+            try:
+                return Partition.load(str(kept))
+            except PrismError as error:
+                if is_main():
+                    logger.warning("%s It is fitted once more.", error)
+        embeddings = embed_all(self.embedder, reference)
+        return from_main(
+            lambda: Partition.fit(
+                embeddings,
+                config.num_clusters,
+                embedder=self.embedder.fingerprint,
+                corpus_hash=fingerprint(reference),
+                seed=config.seed,
+            ),
+            "fitting the partition",
+        )
+
     def train(
         self, trainer_class: type, role: str, number: int, folder: str, *, start: str, rows: list[dict], **kwargs: Any
     ) -> None:
-        """One phase of one role: from the weights at `start` to a folder that loads like any model."""
+        """One phase of one role: from the weights at `start` to a folder that loads like any model.
+
+        It goes on from the newest whole checkpoint in the folder, if there is one.
+
+        Raises:
+            StopRequested: if the run was told to stop; a checkpoint is saved.
+        """
         config = self.config
-        args = config.role_config(role, output_dir=folder, seed=self.seed(number, role), num_ranks=num_ranks())
+        seed = self.seed(number, role)
+        args = config.role_config(role, output_dir=folder, seed=seed, num_ranks=num_ranks())
         args.disable_tqdm = True  # our bar carries the phase's name
+        num_batches = -(-args.max_steps // updates_per_batch(args))
+        num_rows = num_batches * config.role_settings(role)["prompts_per_step"]
+        rows = [rows[i] for i in passes(len(rows), num_rows, seed=seed)]
+        checkpoint = latest(Path(folder))
+        if checkpoint is not None and is_main():
+            logger.warning("Round %d: the %s goes on from %s.", number, role.capitalize(), checkpoint.name)
         reference = start if config.kl_reference == "phase_start" else config.model_name_or_path
         shared = vllm_made_by(self.engine.adopt) if self.engine and args.use_vllm else contextlib.nullcontext()
         with shared:
@@ -127,7 +155,9 @@ class Parts:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(PhaseProgress(f"round {number}: {role.capitalize()}"))
-        trainer.train()
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        if trainer.stop_callback.stopped:
+            raise StopRequested
         trainer.save_model(folder)
         trainer.save_state()
         trainer.accelerator.free_memory()
@@ -149,10 +179,10 @@ class Parts:
             task_type="CAUSAL_LM",
         )
 
-    def judge(self, solver: str) -> QuestionJudge:
+    def judge(self, solver: str, store: ChunkStore | None = None) -> QuestionJudge:
         return QuestionJudge(
             domain=self.domain,
-            solver=self.spread(self._voters(solver)),
+            solver=self.spread(self._voters(solver), store),
             params=self.vote_params(),
             tokenizer=self.tokenizer,
             max_prompt_length=self.config.max_prompt_length,
@@ -173,12 +203,12 @@ class Parts:
         model = load_frozen(path, **self._model_kwargs(path))
         return TransformersSampler(model, self.tokenizer, batch_size=self.config.sampling_batch_size)
 
-    def spread(self, sampler: Sampler) -> SpreadSampler:
-        """The same with its work spread over ranks."""
+    def spread(self, sampler: Sampler, store: ChunkStore | None = None) -> SpreadSampler:
+        """The same with its work spread over ranks; with a store it can be stopped and goes on."""
         size = self.config.sampling_batch_size
         if isinstance(sampler, ColocatedSampler):
             size = max(size, SEQUENCES_PER_CALL)
-        return SpreadSampler(sampler, self.tokenizer, batch_size=size)
+        return SpreadSampler(sampler, self.tokenizer, batch_size=size, store=store)
 
     def _start_engine(self) -> SharedEngine | None:
         config = self.config

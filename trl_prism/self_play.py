@@ -9,10 +9,12 @@
 Source: Prism, arXiv:2603.13309. With `reward: rzero` and `questioner_init: questioner` it is R-Zero, arXiv:2508.05004.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,20 +22,23 @@ import numpy as np
 from trl_prism import _compat
 from trl_prism.config import ROLES, PrismConfig, mapping
 from trl_prism.console import progress, round_line, rounds_table, say
+from trl_prism.core.coverage import count
 from trl_prism.core.curriculum import FILTERS, Candidate, curate, funnel
 from trl_prism.domains import load_domain
-from trl_prism.errors import PrismError
-from trl_prism.evaluate.benchmarks import HELD_OUT
-from trl_prism.evaluate.results import summarise, write_results
-from trl_prism.evaluate.run import evaluate, model_fingerprint
+from trl_prism.errors import PrismError, StopRequested
+from trl_prism.evaluate.run import model_fingerprint
+from trl_prism.journal import Journal, Position
+from trl_prism.measure import evaluate_solver, label_accuracy, mean, measure_pool
 from trl_prism.parts import Parts, load_functions
-from trl_prism.pools import label_accuracy, measure_pool
+from trl_prism.ports import stopping
+from trl_prism.ports.chunks import ChunkStore
 from trl_prism.ports.ranks import distributed_type, from_main, is_main, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings, embed_all
 from trl_prism.rates import endless_warmup
 from trl_prism.run_dir import RunDirectory
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
+from trl_prism.trainers.checkpoints import remove_all
 from trl_prism.trainers.solver import AnswerReward
 
 
@@ -61,39 +66,97 @@ class SelfPlay:
                 logger.warning(warning)
         self.config = config
         self.run_dir = RunDirectory(config.output_dir)
-        self.rows: list[dict[str, Any]] = []
+        self.journal = Journal(self.run_dir.path)
+        self.position: Position = (0, "start")
         self.domain = load_domain(config.domain, **mapping(config.domain_kwargs))
         for role in ROLES:
             load_functions(config.role_settings(role).get("reward_funcs"))
 
     def run(self) -> list[dict[str, Any]]:
-        """Plays all rounds and returns the rows of `metrics.jsonl`."""
-        config = self.config
-        from_main(self.run_dir.check_new, "checking the output folder")
-        self.parts = Parts(config, self.domain)
-        self.asked_so_far = np.zeros(self.parts.partition.num_clusters)
-        # Not before everything could be loaded: what fails earlier leaves no folder behind.
-        from_main(self.run_dir.create, "making the output folder")
-        if is_main():
-            self.run_dir.write_config(config.to_yaml())
-            self.run_dir.write_environment(self._environment())
-            self.parts.partition.save(self.run_dir.partition)
+        """Plays all rounds, or those that are left, and returns the rows of `metrics.jsonl`.
 
-        solver = questioner = config.model_name_or_path
-        started = time.monotonic()
+        Raises:
+            StopRequested: if the run was told to stop; the same command goes on.
+        """
+        with contextlib.ExitStack() as stack:
+            from_main(lambda: self._own(stack), "taking the output folder")
+            stopping.watch(self.run_dir.stop_file, grace=self.config.stop_grace)
+            stack.callback(stopping.release)
+            try:
+                self._begin()
+                return self._play()
+            except StopRequested:
+                number, stage = self.position
+                from_main(lambda: self.run_dir.write_continue(f"round {number}, {stage}"), "saying how to go on")
+                raise
+
+    def _own(self, stack: contextlib.ExitStack) -> None:
+        """Makes sure of the folder: what lies in it, and that nobody else works there."""
+        self.run_dir.check(resume=self.config.resume_from_checkpoint)
+        stack.enter_context(self.run_dir.owned())
+        self.run_dir.clear_requests()
+        if self.run_dir.begun:
+            self.journal.refuse_others(self.config.deciding())
+
+    def _begin(self) -> None:
+        """Loads what lasts over all rounds, and finds out what is done."""
+        config = self.config
+        self.parts = Parts(config, self.domain, kept=self.run_dir.partition)
+        start = {
+            "settings": config.deciding(),
+            "base_model": from_main(lambda: model_fingerprint(config.model_name_or_path)),
+            "partition": self.parts.partition.hash,
+        }
+        self.journal = from_main(lambda: self._open_journal(start), "reading the journal")
+        rounds = [record.facts for record in self.journal.done.values()]
+        self.rows: list[dict[str, Any]] = [facts["row"] for facts in rounds if "row" in facts]
+        self.asked_so_far = np.zeros(self.parts.partition.num_clusters)
+        if self.journal.done and is_main():
+            number, stage = next(reversed(self.journal.done))
+            logger.warning("%s goes on after round %d, %s.", self.run_dir.path, number, stage)
+
+    def _open_journal(self, start: dict[str, Any]) -> Journal:
+        # Not before everything could be loaded: what fails earlier leaves no folder behind.
+        self.run_dir.create()
+        self.journal.begin(start)
+        self.journal.load(self.config.num_rounds)
+        self.journal.verify(self.config.questioner_init)
+        self.run_dir.write_config(self.config.to_yaml())
+        self.run_dir.write_environment(self._environment())
+        self.parts.partition.save(self.run_dir.partition)
+        return self.journal
+
+    def _play(self) -> list[dict[str, Any]]:
+        solver = questioner = self.config.model_name_or_path
         pool, kept = self._write_pool(0, questioner=questioner, solver=solver)
-        self._report(0, pool, kept, solver=solver, started=started)
-        for number in range(1, config.num_rounds + 1):
-            started = time.monotonic()
-            start = solver if config.questioner_init == "solver" else questioner
+        self._report(0, pool, kept, solver=solver)
+        for number in range(1, self.config.num_rounds + 1):
+            start = solver if self.config.questioner_init == "solver" else questioner
             questioner = self._train_questioner(number, start=start, solver=solver)
             pool, kept = self._write_pool(number, questioner=questioner, solver=solver)
-            self._check_curriculum(pool, kept)
             solver = self._train_solver(number, start=solver, curriculum=kept)
-            self._report(number, pool, kept, solver=solver, started=started)
+            self._report(number, pool, kept, solver=solver)
         say(rounds_table(self.rows))
         say(f"The trained Solver is {solver}; all rounds are in {self.run_dir.path}.")
         return self.rows
+
+    @contextlib.contextmanager
+    def _stage(self, number: int, stage: str, **inputs: str) -> Iterator[dict[str, Any]]:
+        """A stage that is not done yet: what is written within counts once it is recorded, at the end.
+
+        Yields the facts that are recorded beside the stage's results.
+        """
+        self.position = (number, stage)
+        stopping.check()
+        started = time.monotonic()
+        identity = self.journal.identity_before((number, stage), inputs)
+        from_main(lambda: self.run_dir.prepare(number, stage, identity), "preparing the folder")
+        facts: dict[str, Any] = {"num_processes": num_ranks()}
+        yield facts
+        facts["seconds"] = round(time.monotonic() - started, 1)
+        self.journal = from_main(
+            lambda: self.journal.finish((number, stage), inputs=inputs, facts=facts), "writing the journal"
+        )
 
     def _environment(self) -> dict[str, Any]:
         """What the run really ran on, which the recipe alone does not say."""
@@ -112,6 +175,10 @@ class SelfPlay:
     def _train_questioner(self, number: int, *, start: str, solver: str) -> str:
         """The Questioner's phase. Returns where the trained Questioner lies."""
         config = self.config
+        folder = str(self.run_dir.round(number) / "questioner")
+        if (number, "questioner") in self.journal.done:
+            self.parts.memory.load_state_dict(self.run_dir.read_visits(number))
+            return folder
         settings = {name: getattr(config, name) for name in RewardSettings.__dataclass_fields__}
         reward = QuestionReward(
             judge=self.parts.judge(solver),
@@ -122,29 +189,38 @@ class SelfPlay:
             num_votes=config.num_reward_votes,
             seed=self.parts.seed(number, "reward votes"),
         )
-        prompts_per_step = config.role_settings("questioner")["prompts_per_step"]
-        prompt = self.domain.questioner_prompt()
-        folder = str(self.run_dir.round(number) / "questioner")
-        self.parts.train(
-            QuestionerTrainer,
-            "questioner",
-            number,
-            folder,
-            start=start,
-            # Every prompt is the same; TRL's sampler needs one row for each prompt of a generation batch.
-            rows=[{"prompt": prompt}] * prompts_per_step,
-            stop_strings=self.domain.questioner_stop,
-            question_reward=reward,
-        )
-        if is_main():
-            self.run_dir.write_visits(number, self.parts.memory.state_dict())
+        with self._stage(number, "questioner", start=start, solver=solver):
+            self.parts.train(
+                QuestionerTrainer,
+                "questioner",
+                number,
+                folder,
+                start=start,
+                rows=[{"prompt": self.domain.questioner_prompt()}],  # every prompt is the same
+                stop_strings=self.domain.questioner_stop,
+                question_reward=reward,
+            )
+            from_main(lambda: self.run_dir.write_visits(number, self.parts.memory.state_dict()), "writing the visits")
+        remove_all(Path(folder))
         return folder
 
     def _write_pool(self, number: int, *, questioner: str, solver: str) -> tuple[list[Candidate], list[Candidate]]:
         """The Questioner's candidates, voted on by the frozen Solver, and those of them that were kept."""
+        if (number, "pool") not in self.journal.done:
+            with self._stage(number, "pool", questioner=questioner, solver=solver):
+                self._make_pool(number, questioner=questioner, solver=solver)
+            from_main(lambda: self._store(number, "").remove())
+        # As it was written, also where it was made just now: the file is what a continued run has.
+        pool = from_main(lambda: self.run_dir.read_pool(number), "reading the pool")
+        kept = [candidate for candidate in pool if candidate.dropped is None]
+        if number > 0 and (number, "solver") not in self.journal.done:
+            self._check_curriculum(pool, kept)
+        return pool, kept
+
+    def _make_pool(self, number: int, *, questioner: str, solver: str) -> None:
         config = self.config
         name = "base" if number == 0 else f"round {number}"
-        writer = self.parts.spread(self.parts.sampler(questioner))
+        writer = self.parts.spread(self.parts.sampler(questioner), self._store(number, "candidates"))
         with progress(f"{name}: pool", config.num_candidates, "question") as advance:
             [written] = writer.sample(
                 [self.domain.questioner_prompt()],
@@ -158,7 +234,7 @@ class SelfPlay:
                 on_progress=advance,
             )
         del writer
-        judge = self.parts.judge(solver)
+        judge = self.parts.judge(solver, self._store(number, "votes"))
         with progress(f"{name}: votes", config.num_candidates * config.num_label_votes, "answer") as advance:
             pool = judge.judge(
                 [completion.text for completion in written],
@@ -168,8 +244,8 @@ class SelfPlay:
                 on_progress=advance,
             )
         usable = [candidate for candidate in pool if candidate.usable]
-        self.embeddings = embed_all(self.parts.embedder, [candidate.question for candidate in usable])
-        for candidate, cluster in zip(usable, self.parts.partition.assign(self.embeddings), strict=True):
+        embeddings = embed_all(self.parts.embedder, [candidate.question for candidate in usable])
+        for candidate, cluster in zip(usable, self.parts.partition.assign(embeddings), strict=True):
             candidate.cluster = int(cluster)
         kept = curate(
             pool,
@@ -177,10 +253,11 @@ class SelfPlay:
             max_per_cluster=config.max_per_cluster,
             max_questions=config.max_curriculum_size,
         )
-        if is_main():
-            self.run_dir.write_pool(number, pool)
-            self.run_dir.write_curriculum(number, kept)
-        return pool, kept
+        from_main(lambda: self.run_dir.write_pool(number, pool, kept), "writing the pool")
+
+    def _store(self, number: int, draw: str) -> ChunkStore:
+        """What a long draw of a round's pool has made so far."""
+        return ChunkStore(self.run_dir.round(number) / "draws" / draw)
 
     def _check_curriculum(self, pool: Sequence[Candidate], kept: Sequence[Candidate]) -> None:
         """Ends the run rather than train on scraps."""
@@ -199,107 +276,66 @@ class SelfPlay:
 
     def _train_solver(self, number: int, *, start: str, curriculum: Sequence[Candidate]) -> str:
         """The Solver's phase. Returns where the trained Solver lies."""
+        folder = str(self.run_dir.round(number) / "solver")
+        if (number, "solver") in self.journal.done:
+            return folder
         rows = [
             {"prompt": self.domain.solver_prompt(candidate.question), "answer": candidate.answer}
             for candidate in curriculum
         ]
-        # TRL's sampler drops an incomplete generation batch, and with it a curriculum that is smaller than one.
-        prompts_per_step = self.config.role_settings("solver")["prompts_per_step"]
-        rows = (rows * -(-prompts_per_step // len(rows)))[: max(len(rows), prompts_per_step)]
-        folder = str(self.run_dir.round(number) / "solver")
-        self.parts.train(
-            SolverTrainer,
-            "solver",
-            number,
-            folder,
-            start=start,
-            rows=rows,
-            stop_strings=self.domain.solver_stop,
-            answer_reward=AnswerReward(self.domain, format_weight=self.config.format_weight),
-        )
+        with self._stage(number, "solver", start=start):
+            self.parts.train(
+                SolverTrainer,
+                "solver",
+                number,
+                folder,
+                start=start,
+                rows=rows,
+                stop_strings=self.domain.solver_stop,
+                answer_reward=AnswerReward(self.domain, format_weight=self.config.format_weight),
+            )
+        remove_all(Path(folder))
         return folder
 
-    def _report(
-        self,
-        number: int,
-        pool: Sequence[Candidate],
-        kept: Sequence[Candidate],
-        *,
-        solver: str,
-        started: float,
-    ) -> None:
+    def _report(self, number: int, pool: Sequence[Candidate], kept: Sequence[Candidate], *, solver: str) -> None:
         """Measures the round, writes its row and shows its line."""
-        counts = funnel(pool)
         usable = [candidate for candidate in pool if candidate.usable]
-        asked = [candidate.agreement for candidate in usable if candidate.dropped != "duplicate"]
-        widths, self.asked_so_far = measure_pool(
-            pool,
-            self.embeddings,
-            num_clusters=self.parts.partition.num_clusters,
-            domain=self.domain,
-            past=self.asked_so_far,
-        )
-        row: dict[str, Any] = {
-            "round": number,
-            **widths,
-            "pool/num_candidates": len(pool),
-            "pool/num_distinct": len(asked),
-            "pool/num_kept": len(kept),
-            **{f"pool/num_{name}": counts[name] for name in FILTERS},
-            "questioner/frac_malformed": counts["malformed"] / len(pool),
-            "questioner/mean_agreement": _mean(asked),
-            **label_accuracy(kept, self.domain),
-            **self._evaluate(number, solver),
-            **self.domain.diagnostics(),
-            "seconds": round(time.monotonic() - started, 1),
-        }
+        if (number, "report") in self.journal.done:
+            self.asked_so_far += count([c.cluster for c in usable], num_clusters=len(self.asked_so_far))
+            say(round_line(self.rows[number], self.config.num_rounds))
+            return
+        started = time.monotonic()
+        with self._stage(number, "report", solver=solver) as facts:
+            counts = funnel(pool)
+            asked = [candidate.agreement for candidate in usable if candidate.dropped != "duplicate"]
+            widths, self.asked_so_far = measure_pool(
+                pool,
+                embed_all(self.parts.embedder, [candidate.question for candidate in usable]),
+                num_clusters=self.parts.partition.num_clusters,
+                domain=self.domain,
+                past=self.asked_so_far,
+            )
+            row: dict[str, Any] = {
+                "round": number,
+                **widths,
+                "pool/num_candidates": len(pool),
+                "pool/num_distinct": len(asked),
+                "pool/num_kept": len(kept),
+                **{f"pool/num_{name}": counts[name] for name in FILTERS},
+                "questioner/frac_malformed": counts["malformed"] / len(pool),
+                "questioner/mean_agreement": mean(asked),
+                **label_accuracy(kept, self.domain),
+                **evaluate_solver(self.parts, number, solver, folder=self.run_dir.round(number) / "evaluation"),
+                **self.domain.diagnostics(),
+                "seconds": round(self.journal.seconds(number) + time.monotonic() - started, 1),
+            }
+            facts["row"] = row
         self.rows.append(row)
-        if is_main():
-            self.run_dir.append_metrics(row)
+        from_main(lambda: self.run_dir.write_metrics(self.rows), "writing the metrics")
+        from_main(lambda: self.run_dir.prune(number, keep=self.config.keep_rounds), "removing old models")
         say(round_line(row, self.config.num_rounds))
-
-    def _evaluate(self, number: int, solver: str) -> dict[str, Any]:
-        """The Solver on the domain's held-out problems and on the benchmarks that the recipe names."""
-        config = self.config
-        row: dict[str, Any] = dict.fromkeys(("solver/accuracy", "solver/mean_at_k", "solver/maj_at_k"))
-        sampler = self.parts.sampler(solver)
-        model = from_main(lambda: model_fingerprint(solver))
-        for problem_set in self.parts.problem_sets:
-            name, problems = problem_set.name, problem_set.problems
-            folder = self.run_dir.round(number) / "evaluation" / name.replace("/", "--")
-            title = f"{'base' if number == 0 else f'round {number}'}: {name.replace('_', ' ')}"
-            with progress(title, len(problems) * (1 + config.eval_num_samples), "answer") as advance:
-                results = evaluate(
-                    sampler,
-                    self.domain,
-                    problems,
-                    num_samples=config.eval_num_samples,
-                    params=self.parts.vote_params(),
-                    # The same in every round: two rounds differ by the Solver, not by the draw.
-                    seed=self.parts.seed(0, "evaluation"),
-                    tokenizer=self.parts.tokenizer,
-                    batch_size=config.sampling_batch_size,
-                    folder=folder,
-                    model=model,
-                    on_progress=advance,
-                )
-            summary = summarise(problem_set, results)
-            if is_main():
-                write_results(folder, summary, problems, results)
-            prefix = "solver" if name == HELD_OUT else f"eval/{name}"
-            k = config.eval_num_samples
-            row[f"{prefix}/accuracy"] = summary.scores["accuracy"].value
-            row[f"{prefix}/mean_at_k"] = summary.scores[f"mean@{k}"].value if k else None
-            row[f"{prefix}/maj_at_k"] = summary.scores[f"maj@{k}"].value if k else None
-            row[f"{prefix}/frac_truncated"] = summary.frac_truncated
-            row[f"{prefix}/per_kind"] = {kind: figures["value"] for kind, figures in summary.per_kind.items()}
-        return row
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
 
 
 def play(config: PrismConfig) -> list[dict[str, Any]]:
-    """Runs Prism with a configuration and returns the rows of `metrics.jsonl`."""
+    """Runs Prism with a configuration, or goes on with its run, and returns the rows of `metrics.jsonl`."""
     return SelfPlay(config).run()

@@ -12,7 +12,8 @@ from trl_prism.core.partition import fingerprint
 from trl_prism.core.seeds import derived_seed
 from trl_prism.domains.base import Domain, Problem
 from trl_prism.errors import PrismError
-from trl_prism.ports.files import write_text
+from trl_prism.ports import stopping
+from trl_prism.ports.files import one_clear_error, write_text
 from trl_prism.ports.ranks import dealt, from_main, is_main, num_ranks
 from trl_prism.ports.samplers import Completion, Sampler, SamplingParams, encode
 
@@ -90,6 +91,7 @@ def evaluate(
     greedy_params = SamplingParams(max_tokens=params.max_tokens, temperature=0.0, stop=params.stop)
 
     def answer(number: int) -> list[tuple[int, list[Completion]]]:
+        stopping.check()
         asked = [prompts[i] for i in chunks[number]]
         own_seed = derived_seed([seed, number])
         greedy = sampler.sample(asked, num_samples=1, params=greedy_params, seed=own_seed)
@@ -125,6 +127,8 @@ def model_fingerprint(path: str, **loading: Any) -> str:
     if not folder.is_dir():
         return fingerprint([path, *parts])
     for file in sorted(folder.iterdir()):
+        if file.name == "trainer_state.json":  # it holds times
+            continue
         if file.suffix in (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model") and file.is_file():
             with file.open("rb") as content:
                 parts.append(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}")
@@ -204,7 +208,7 @@ class _Store:
     def add(self, rows: Sequence[tuple[int, list[Completion]]]) -> None:
         self.completions.update(rows)
         if self.path is not None and is_main():
-            with self.path.open("a", encoding="utf-8") as file:
+            with one_clear_error(self.path), self.path.open("a", encoding="utf-8") as file:
                 for index, completions in rows:
                     file.write(json.dumps({"index": index, "completions": [asdict(c) for c in completions]}) + "\n")
                 file.flush()

@@ -1,8 +1,10 @@
 """Files that are whole or not there, and files that say where they are broken."""
 
+import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,16 @@ def make_folder(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes aside, flushes to disk and renames: a reader finds the old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    """Writes aside, flushes to disk and renames: a reader finds the old file or the new one, never half of it.
+
+    Raises:
+        PrismError: if it cannot be written, on a full disk for instance; the old file is still there.
+    """
+
+    def write(part: Path) -> None:
+        part.write_text(text, encoding="utf-8", errors="surrogatepass")
+
+    _replace(path, write)
 
 
 def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -36,10 +40,70 @@ def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist([{k: _storable(v) for k, v in row.items()} for row in rows])
+    _replace(path, lambda part: pq.write_table(table, part))
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table. Raises [`PrismError`] if it is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_table(path).to_pylist())
+    except (OSError, pa.ArrowException) as error:
+        raise PrismError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> None:
     part = path.with_name(path.name + ".part")
-    pq.write_table(pa.Table.from_pylist([{k: _storable(v) for k, v in row.items()} for row in rows]), part)
-    part.replace(path)
+    with one_clear_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        flush(part)
+        part.replace(path)
+        flush(path.parent)
+
+
+@contextlib.contextmanager
+def one_clear_error(path: Path) -> Iterator[None]:
+    """Turns what the system says of a write into [`PrismError`]."""
+    try:
+        yield
+    except OSError as error:
+        raise PrismError(
+            f"{path} cannot be written: {error.strerror or error}. What was written before is whole; when there is "
+            "room and it may be written to, the same command goes on."
+        ) from error
+
+
+def flush(path: Path) -> None:
+    """Has the system write a file, or a folder's list of files, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def fault_of_files(folder: Path, files: dict[str, dict[str, Any]]) -> str | None:
+    """What is wrong with files of which size and hash are known, or `None`."""
+    for name, wanted in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != wanted["bytes"]:
+            return f"{name} has {path.stat().st_size} bytes, not {wanted['bytes']}"
+    for name, wanted in files.items():
+        if digest(folder / name) != wanted["sha256"]:
+            return f"{name} is damaged"
+    return None
 
 
 def _storable(value: Any) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from trl_prism.errors import PrismError, WorkError
+from trl_prism.errors import PrismError, StopRequested, WorkError
 
 
 S = TypeVar("S")
@@ -115,6 +115,7 @@ class _Outcome(Generic[T]):
     value: T | None
     failure: str | None = None
     error: Exception | None = None
+    stopped: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "error": None}  # not every exception can travel
@@ -123,6 +124,8 @@ class _Outcome(Generic[T]):
 def _outcome(work: Callable[[], T]) -> _Outcome[T]:
     try:
         return _Outcome(rank(), work())
+    except StopRequested:
+        return _Outcome(rank(), None, stopped=True)
     except Exception as error:  # of any kind: it is raised again on every rank
         text = str(error) if isinstance(error, PrismError) else f"{type(error).__name__}: {error}"
         return _Outcome(rank(), None, text, error)
@@ -131,6 +134,8 @@ def _outcome(work: Callable[[], T]) -> _Outcome[T]:
 def _values(outcomes: Sequence[_Outcome[T]], name: str) -> list[T]:
     """The values, or on every rank the first failure."""
     failed = next((outcome for outcome in outcomes if outcome.failure is not None), None)
+    if failed is None and any(outcome.stopped for outcome in outcomes):
+        raise StopRequested
     if failed is None:
         return [outcome.value for outcome in outcomes]  # type: ignore[misc]
     if num_ranks() == 1 and isinstance(failed.error, PrismError):

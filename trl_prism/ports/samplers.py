@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trl_prism.core.seeds import derived_seed
+from trl_prism.ports import stopping
 from trl_prism.ports.ranks import dealt, is_main, num_ranks
 from trl_prism.ports.texts import Prompt
 
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from trl_prism.ports.chunks import ChunkStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,12 +169,22 @@ class SpreadSampler:
         sampler ([`Sampler`]): This rank's own.
         tokenizer (`PreTrainedTokenizerBase`): Measures lengths.
         batch_size (`int`, *optional*, defaults to `64`): Sequences in a chunk.
+        store ([`~trl_prism.ports.chunks.ChunkStore`], *optional*): Keeps chunks as they come; a draw that is repeated
+            takes them from there.
     """
 
-    def __init__(self, sampler: Sampler, tokenizer: "PreTrainedTokenizerBase", *, batch_size: int = 64):
+    def __init__(
+        self,
+        sampler: Sampler,
+        tokenizer: "PreTrainedTokenizerBase",
+        *,
+        batch_size: int = 64,
+        store: "ChunkStore | None" = None,
+    ):
         self.sampler = sampler
         self.tokenizer = tokenizer
         self.batch_size = batch_size
+        self.store = store
 
     def sample(
         self,
@@ -190,10 +203,10 @@ class SpreadSampler:
         size = max(1, self.batch_size // max(1, num_samples))
 
         def draw(number: int, chunk: list[tuple[int, int]]) -> list[list[Completion]]:
+            stopping.check()
             [n] = {n for _, n in chunk}
-            drawn = self.sampler.sample(
-                [prompts[i] for i, _ in chunk], num_samples=n, params=params, seed=derived_seed([seed, number])
-            )
+            asked = [prompts[i] for i, _ in chunk]
+            drawn = self._draw(number, asked, num_samples=n, params=params, seed=derived_seed([seed, number]))
             if on_progress:
                 # The other ranks are about as far.
                 chunks = -(-len(jobs) // size)
@@ -205,6 +218,18 @@ class SpreadSampler:
         for (i, _), completions in zip(jobs, dealt(jobs, size, draw, "sampling"), strict=True):
             results[i] += completions
         return results
+
+    def _draw(self, number: int, prompts: list[Prompt], **how: Any) -> list[list[Completion]]:
+        if self.store is None:
+            return self.sampler.sample(prompts, **how)
+        from trl_prism.ports.chunks import identity_of
+
+        identity = identity_of(prompts, **how)
+        drawn = self.store.read(number, identity)
+        if drawn is None:
+            drawn = self.sampler.sample(prompts, **how)
+            self.store.write(number, identity, drawn)
+        return drawn
 
 
 def left_pad(ids: Sequence[Sequence[int]], *, pad_id: int, device: Any) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from trl_prism.ports.files import write_text
 from trl_prism.questions import QuestionReward
 from trl_prism.trainers.role import RoleTrainer
 
@@ -37,12 +38,13 @@ class QuestionerTrainer(RoleTrainer):
         # Before TRL's part, which ends by pushing the folder to the Hub.
         if self.args.should_save:
             folder = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            folder.mkdir(parents=True, exist_ok=True)
             state = self.question_reward.memory.state_dict()
-            (folder / VISITS_FILE).write_text(json.dumps(state))
+            write_text(folder / VISITS_FILE, json.dumps({**state, "num_barren": self.question_reward.num_barren}))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            self.question_reward.memory.load_state_dict(json.loads((Path(checkpoint) / VISITS_FILE).read_text()))
+            state = json.loads((Path(checkpoint) / VISITS_FILE).read_text())
+            self.question_reward.num_barren = state.pop("num_barren")
+            self.question_reward.memory.load_state_dict(state)

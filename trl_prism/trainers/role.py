@@ -7,11 +7,15 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
+from trl_prism.batching import updates_per_batch
 from trl_prism.errors import PrismError
-from trl_prism.ports.ranks import from_main, together
+from trl_prism.ports.ranks import from_main
 from trl_prism.ports.vllm import stop_kwargs
+from trl_prism.trainers.checkpoints import StopCallback, prune, seal
+from trl_prism.trainers.guards import checked_reward, stop_at
 from trl_prism.trainers.handoff import ADAPTER, RestoreMasterWeights, cast, full_state, is_peft_model, merge_adapter
 
 
@@ -51,7 +55,7 @@ class RoleTrainer(GRPOTrainer):
         handoff_start: str | None = None,
         model_kwargs: dict[str, Any] | None = None,
         phase: tuple[int, int] = (0, 1),
-        reward_funcs: Sequence[Callable[..., list[float]]] = (),
+        reward_funcs: Sequence[Callable[..., Sequence[float | None]]] = (),
         **kwargs: Any,
     ):
         self.handoff_dtype = handoff_dtype
@@ -65,10 +69,15 @@ class RoleTrainer(GRPOTrainer):
             args = kwargs["args"]
             stop = stop_kwargs(self._stop_strings) if args.use_vllm else {"stop_strings": self._stop_strings}
             args.generation_kwargs = {**(args.generation_kwargs or {}), **stop}
-        super().__init__(model=model, reward_funcs=[on_every_rank(func) for func in reward_funcs], **kwargs)
+        # Ours: TRL's own rule deletes by the files' times, before the new checkpoint is known to be whole.
+        self.num_checkpoints = kwargs["args"].save_total_limit
+        kwargs["args"].save_total_limit = None
+        super().__init__(model=model, reward_funcs=[checked_reward(func) for func in reward_funcs], **kwargs)
         masters = handoff_start is not None and not is_peft_model(self.model)
         if masters and handoff_dtype == "float32" and self.is_deepspeed_enabled:
             self.add_callback(RestoreMasterWeights(str(handoff_start)))
+        self.stop_callback = StopCallback(updates_per_batch(self.args))
+        self.add_callback(self.stop_callback)
         if self._stop_strings and not self.use_vllm:
             # `generate` needs the tokenizer to look for strings, and TRL does not pass it.
             model.generate = _with_tokenizer(model.generate, self.processing_class)
@@ -97,6 +106,38 @@ class RoleTrainer(GRPOTrainer):
 
         # The others wait, and fail if it fails: they are about to load what is saved here.
         from_main(write, "saving the model")
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        folder = Path(self.args.output_dir)
+        seal(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        prune(folder, keep=self.num_checkpoints)
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)
+        self._check("advantage", output["advantages"], output)
+        return output
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        self._check("loss", loss, inputs)
+        return loss
+
+    def _check(self, what: str, value: torch.Tensor, batch: dict[str, Any]) -> None:
+        if bool(torch.isfinite(value).all()):
+            return
+        texts = {
+            name: self.processing_class.batch_decode(batch[f"{name}_ids"], skip_special_tokens=True)
+            for name in ("prompt", "completion")
+        }
+        advantages = batch["advantages"].tolist()
+        rows = [
+            {"prompt": prompt, "completion": completion, "advantage": advantage}
+            for prompt, completion, advantage in zip(texts["prompt"], texts["completion"], advantages, strict=True)
+        ]
+        stop_at(what, step=self.state.global_step, folder=self.args.output_dir, rows=rows)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """The schedule over all of the role's phases, at the place where this one begins."""
@@ -138,18 +179,6 @@ def start_schedule_at(scheduler: Any, step: int) -> None:
     ):
         group["lr"] = base * of_step(0)
     scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]
-
-
-def on_every_rank(func: Callable[..., list[float]]) -> Callable[..., list[float]]:
-    """A reward function that fails on all ranks with one error, if it fails on one."""
-    name = getattr(func, "__name__", type(func).__name__)
-
-    def reward(**kwargs: Any) -> list[float]:
-        return together(f"The reward function {name}", lambda: func(**kwargs))
-
-    # TRL names metrics after the function.
-    reward.__name__ = name
-    return reward
 
 
 def _with_tokenizer(generate: Any, tokenizer: Any) -> Any:
