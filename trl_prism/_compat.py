@@ -35,6 +35,10 @@ OVERRIDDEN = {
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
 }
 
+# What TRL takes, and finds out about in the first step of a phase.
+LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
+SCALE_REWARDS = ("group", "batch", "none", True, False)
+
 # What [`~trl_prism.ports.vllm.SharedEngine`] relies on of TRL's `VLLMGeneration`.
 VLLM_GENERATION = {
     "_init_vllm": ("self",),

@@ -8,22 +8,17 @@ its batch sizes have been filled in, and the shared level alone may be illegal w
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from trl import GRPOConfig
 
 from trl_prism.batching import Batching, solve_batching
-from trl_prism.checks import check_between, check_dtype
-from trl_prism.core.rewards import check_band
-from trl_prism.errors import PrismError, first_line
+from trl_prism.errors import PrismError, first_line, raise_all
+from trl_prism.violations import ROLES, violations
 
-
-ROLES = ("questioner", "solver")
 
 # Stated rather than inherited, since TRL's defaults differ and change. Source: arXiv:2603.13309, where it gives one.
 ROLE_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -95,6 +90,13 @@ class PrismConfig:
     output_dir: str = field(metadata={"help": "Folder of the run, new or of a run that goes on."})
     model_revision: str = field(default="main", metadata={"help": "Revision of the base model on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
+    eos_token: str | None = field(
+        default=None,
+        metadata={
+            "help": "Token that ends a completion, where the tokenizer's own is not the one that its chat template "
+            "ends a turn with, as in TRL's SFTConfig."
+        },
+    )
     dtype: str = field(default="float32", metadata={"help": "Type of the trained weights, for instance bfloat16."})
     attn_implementation: str | None = field(default=None, metadata={"help": "For instance flash_attention_2, sdpa."})
     attn_strict: bool = field(
@@ -300,118 +302,12 @@ class PrismConfig:
         return int(given)
 
     def validate(self, *, num_ranks: int = 1) -> None:
-        """Refuses what cannot work on so many ranks, before anything is loaded."""
-        positive = (
-            "num_rounds",
-            "num_clusters",
-            "num_reward_votes",
-            "num_label_votes",
-            "num_candidates",
-            "min_curriculum_size",
-            "sampling_batch_size",
-            "max_barren_batches",
-            "max_prompt_length",
-        )
-        for name in positive:
-            if getattr(self, name) < 1:
-                raise PrismError(f"`{name}` is {getattr(self, name)}; it must be at least 1.")
-        if self.eval_num_samples < 0:
-            raise PrismError(f"`eval_num_samples` is {self.eval_num_samples}; it must be 0 or more.")
-        for name, low, high in (
-            ("gate_center", 0, 1),
-            ("coverage_weight", 0, math.inf),
-            ("bleu_distance_threshold", 0, 1),
-            ("vote_top_p", 1e-6, 1),
-            ("vote_top_k", 0, math.inf),
-            ("max_per_cluster", 1, math.inf),
-            ("max_curriculum_size", self.min_curriculum_size, math.inf),
-            ("max_eval_problems", 1, math.inf),
-            ("stop_grace", 0, math.inf),
-            ("keep_rounds", 2, math.inf),
-            ("max_answer_length", 1, math.inf),
-            ("format_weight", 0, 1),
-            ("lora_r", 1, math.inf),
-            ("lora_alpha", 1, math.inf),
-            ("lora_dropout", 0, 0.99),
-            ("min_question_logprob_quantile", 0, 0.99),
-            ("vote_temperature", 1e-6, math.inf),
-            ("candidate_temperature", 1e-6, math.inf),
-            ("seed", 0, 2**31 - 1),
-            ("min_curriculum_size", 1, self.num_candidates),
-        ):
-            value = getattr(self, name)
-            if value is not None:
-                check_between(name, value, low, high)
-        if not 0 <= self.coverage_decay < 1:
-            raise PrismError(f"`coverage_decay` is {self.coverage_decay}; it must lie in [0, 1), as 0.99.")
-        if self.gate_width <= 0:
-            raise PrismError(f"`gate_width` is {self.gate_width}; it must be above 0.")
-        lowest, highest = check_band(self.reward_band, name="reward_band")
-        check_band(self.curriculum_band, name="curriculum_band")
-        for votes, band in (("num_reward_votes", "reward_band"), ("num_label_votes", "curriculum_band")):
-            number, (low, high) = getattr(self, votes), getattr(self, band)
-            usable = any(low <= k / number <= high for k in range(number + 1))
-            if not usable and not (band == "reward_band" and self.reward == "rzero"):
-                raise PrismError(
-                    f"`{votes}` is {number}: no share of {number} votes lies in `{band}` = [{low}, {high}], so no "
-                    f"question could be used. Ask for more votes or widen `{band}`."
-                )
-        check_dtype(self.dtype)
-        earns = lowest < self.gate_center + self.gate_width and highest > self.gate_center - self.gate_width
-        if self.reward != "rzero" and not earns:
-            raise PrismError(f"`reward_band` is {self.reward_band}, where the gate is 0 throughout: nothing earns.")
-        if (self.vote_engine == "server") != bool(self.server_urls):
-            raise PrismError("`vote_engine: server` and `server_urls` belong together; one of them is missing.")
-        self._validate_vllm()
-        if self.use_peft and self.kl_reference == "base" and self.num_rounds > 1:
-            raise PrismError(
-                "`kl_reference: base` needs a reference model of its own, and with `use_peft` TRL takes the weights "
-                "without adapter, that is the phase's start. Use `kl_reference: phase_start`, or full weights."
-            )
-        for role in ROLES:
-            self._validate_role(role)
-            self.role_config(role, output_dir=str(Path(self.output_dir) / role), seed=self.seed, num_ranks=num_ranks)
+        """Refuses what cannot work on so many ranks, before anything is loaded.
 
-    def _validate_vllm(self) -> None:
-        for role in ROLES:
-            settings = self.role_settings(role)
-            used = bool(settings.get("use_vllm"))
-            colocated = settings.get("vllm_mode", "colocate") == "colocate"
-            if self.vote_engine == "vllm" and not (used and colocated):
-                raise PrismError(
-                    "`vote_engine: vllm` answers with the engine that the roles generate with: set `use_vllm: true` "
-                    f"and `vllm_mode: colocate` for both; the {role} has not."
-                )
-            size = settings.get("vllm_tensor_parallel_size", 1)
-            if self.vote_engine == "vllm" and size != 1:
-                raise PrismError(
-                    f"`{role}.vllm_tensor_parallel_size` is {size}; it must be 1 with `vote_engine: vllm`, whose "
-                    "ranks answer different numbers of questions. A model that needs more takes `vote_engine: server`."
-                )
-
-    def _validate_role(self, role: str) -> None:
-        settings = self.role_settings(role)
-        for name, low, high in (
-            ("learning_rate", 0, 1),
-            ("beta", 0, math.inf),
-            ("temperature", 1e-6, math.inf),
-            ("top_p", 1e-6, 1),
-            ("max_steps", 1, math.inf),
-            ("max_completion_length", 1, math.inf),
-            ("num_iterations", 1, math.inf),
-            ("epsilon", 0, 1),
-            ("logging_steps", 1e-9, math.inf),
-            ("warmup_steps", 0, math.inf),
-            ("top_k", 0, math.inf),
-        ):
-            check_between(f"{role}.{name}", settings[name], low, high)
-        expected = 1 + len(settings.get("reward_funcs") or ())
-        weights = settings.get("reward_weights")
-        if weights is not None and len(weights) != expected:
-            raise PrismError(
-                f"`{role}.reward_weights` has {len(weights)} values; there are {expected} reward functions, the "
-                "role's own first."
-            )
+        Raises:
+            PrismError: with all that is wrong, see [`trl_prism.violations`][].
+        """
+        raise_all(violations(self, num_ranks=num_ranks), what="settings cannot work")
 
     def as_mapping(self) -> dict[str, Any]:
         """The resolved settings as a recipe would write them; reading them again gives the same run."""

@@ -97,9 +97,10 @@ def kill_in(
     process: psutil.Popen, run: Path, stage: str | None, delay: float, victim: str, number=signal.SIGKILL
 ) -> str | None:
     """Kills a run some time after a stage has begun; returns the stage that it was in, `None` if it ended before."""
+    order = [*(f"{number}-{stage}" for number, stage in positions(NUM_ROUNDS)), "end"]
     until = time.monotonic() + 200
     while stage is not None and time.monotonic() < until and process.is_running() and process.poll() is None:
-        if (run / "journal").exists() and ranks(process) and position(run) >= stage:
+        if (run / "journal").exists() and ranks(process) and order.index(position(run)) >= order.index(stage):
             break
         time.sleep(0.02)
     moment = time.monotonic() + delay

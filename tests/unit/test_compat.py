@@ -65,6 +65,16 @@ def test_attributes_that_are_used():
     assert hasattr(deepspeed, "_hf_deepspeed_config_weak_ref") and callable(deepspeed.unset_hf_deepspeed_config)
 
 
+def test_loss_types_are_those_that_trl_knows():
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    known = {
+        word
+        for words in re.findall(r"self\.loss_type (?:==|in) (.+?):", source)
+        for word in re.findall(r'"(\w+)"', words)
+    }
+    assert known == set(_compat.LOSS_TYPES)
+
+
 def test_versions_are_in_range():
     _compat.check_versions()
 

@@ -127,7 +127,7 @@ def model_fingerprint(path: str, **loading: Any) -> str:
     if not folder.is_dir():
         return fingerprint([path, *parts])
     for file in sorted(folder.iterdir()):
-        if file.name == "trainer_state.json":  # it holds times
+        if file.name in ("trainer_state.json", "training_args.bin"):  # they hold times and paths
             continue
         if file.suffix in (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model") and file.is_file():
             with file.open("rb") as content:
