@@ -1,12 +1,19 @@
 """Checks that a recipe and a command have in common."""
 
+import math
+
 from trl_prism.errors import PrismError
 
 
 def check_between(name: str, value: float | None, low: float, high: float) -> None:
-    """Raises [`PrismError`] for a value that is missing or outside of its bounds."""
-    if value is None or not low <= value <= high:
-        raise PrismError(f"`{name}` is {value}; it must lie between {low} and {high}.")
+    """Raises [`PrismError`] for a value that is missing, no number or out of bounds; names the nearest legal one."""
+    if value is not None and low <= value <= high:
+        return
+    bounds = f"be at least {low}" if math.isinf(high) else f"lie between {low} and {high}"
+    nearest = ""
+    if value is not None and math.isfinite(value) and not math.isinf(high):
+        nearest = f", the nearest is {low if value < low else high}"
+    raise PrismError(f"`{name}` is {value}; it must {bounds}{nearest}.")
 
 
 def check_dtype(dtype: str) -> None:

@@ -46,6 +46,7 @@ class Parts:
         problem_sets (`list[ProblemSet]`): The domain's held-out problems, if any, and the test sets of the recipe.
         embedder ([`~trl_prism.ports.embedders.Embedder`]): Frozen.
         partition ([`~trl_prism.core.partition.Partition`]): Fitted once, frozen.
+        fitted (`bool`): Whether it was fitted just now.
         memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits, over all rounds.
         attention ([`~trl_prism.ports.attention.Attention`]): Which one runs, and why.
         plausibility ([`~trl_prism.questions.PlausibilityGate`], *optional*): The validity gate.
@@ -64,6 +65,7 @@ class Parts:
             config.model_name_or_path,
             revision=config.model_revision,
             trust_remote_code=config.trust_remote_code,
+            eos_token=config.eos_token,
         )
         self.engine: SharedEngine | None = self._start_engine()
         if config.vote_engine == "server":  # asked now, not after the first phase
@@ -79,6 +81,7 @@ class Parts:
         self.embedder = build_embedder(
             config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)
         )
+        self.fitted = False
         self.partition = self._partition(reference, kept)
         self.memory = VisitMemory(self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update)
         self.plausibility: PlausibilityGate | None = None
@@ -103,6 +106,7 @@ class Parts:
             except PrismError as error:
                 if is_main():
                     logger.warning("%s It is fitted once more.", error)
+        self.fitted = True
         embeddings = embed_all(self.embedder, reference)
         return from_main(
             lambda: Partition.fit(

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -19,7 +20,7 @@ import yaml
 from trl import GRPOConfig, TrlParser
 
 from trl_prism.config import ROLES, PrismConfig, RoleSettings, mapping
-from trl_prism.errors import PrismError
+from trl_prism.errors import PrismError, all_messages, raise_all
 
 
 # What is always set for a role and therefore cannot be asked for.
@@ -126,10 +127,12 @@ class _StrictLoader(yaml.SafeLoader):
     """Safe, and refuses a key that is given twice, of which YAML would silently take the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = next((key for i, key in enumerate(keys) if key in keys[:i]), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice!r} is given twice", node.start_mark)
+        seen: list[Any] = []
+        for key, _ in node.value:
+            name = self.construct_object(key, deep=True)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} is given twice", key.start_mark)
+            seen.append(name)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -138,6 +141,8 @@ def _read_yaml(path: str) -> dict[str, Any]:
         settings = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_StrictLoader) or {}
     except OSError as error:
         raise PrismError(f"The recipe {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise PrismError(f"The recipe {path} is no UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
     except yaml.YAMLError as error:
         raise PrismError(f"The recipe {path} is not YAML: {error}") from error
     if not isinstance(settings, dict):
@@ -206,9 +211,18 @@ def _build(
     settings: dict[str, Any], command_line: Mapping[str, list[str]], roles: Mapping[str, Mapping[str, list[str]]]
 ) -> PrismConfig:
     """One configuration out of a recipe's mapping and the command line, by precedence."""
-    for key in settings:
-        _check_key(str(key), _top_names(), where="")
-    top = {key: _convert(key, value, _PARSER) for key, value in settings.items()}
+    top, messages = _converted(settings, _top_names(), _PARSER, where="")
+    given_to_roles = {}
+    for role in ROLES:
+        try:
+            given = mapping(top.get(role), name=role)
+        except PrismError:
+            given = {}  # said already
+        # What the command line says for both roles is stronger than what the recipe says for one.
+        kept = {key: value for key, value in given.items() if key not in command_line}
+        given_to_roles[role], found = _converted(kept, _role_names(), _ROLE_PARSER, where=f"{role}.")
+        messages += found
+    raise_all(messages, what="settings cannot be read")
     words = [word for key, values in command_line.items() for word in (f"--{key}", *values)]
     try:
         _PARSER.set_defaults_with_config(**dict.fromkeys(_top_names()))  # forget an earlier call's recipe
@@ -226,13 +240,7 @@ def _build(
 
     config.shared = {key: value for key, value in dataclasses.asdict(shared).items() if value is not None}
     for role in ROLES:
-        # A whole mapping on the command line stands over the recipe's, key by key.
-        merged = {}
-        for key, value in getattr(config, role).items():
-            _check_key(str(key), _role_names(), where=f"{role}.")
-            # What the command line says for both roles is stronger than what the recipe says for one.
-            if key not in command_line:
-                merged[key] = _convert(key, value, _ROLE_PARSER, where=f"{role}.")
+        merged = given_to_roles[role]
         for key, words_of_key in roles[role].items():
             try:
                 parsed = _ROLE_PARSER.parse_args_into_dataclasses(
@@ -242,11 +250,31 @@ def _build(
                 raise PrismError(f"{error} (for `--{role}.{key}`)") from None
             merged[key] = getattr(parsed, key)
         setattr(config, role, merged)
-    for holder in (vars(config), config.shared, config.questioner, config.solver):
-        for key, value in holder.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise PrismError(f"`{key}` is {value}; it must be a finite number.")
+    holders = {"": {**vars(config), **config.shared}, **{f"{role}.": getattr(config, role) for role in ROLES}}
+    raise_all(
+        [
+            f"`{where}{key}` is {value}; it must be a finite number."
+            for where, holder in holders.items()
+            for key, value in holder.items()
+            for number in (value if isinstance(value, list) else [value])
+            if isinstance(number, float) and not math.isfinite(number)
+        ],
+        what="settings are no numbers",
+    )
     return config
+
+
+def _converted(
+    settings: Mapping[str, Any], known: Sequence[str], parser: "TrlParser", *, where: str
+) -> tuple[dict[str, Any], list[str]]:
+    """The values of known keys as their fields' types, and what is wrong with the others."""
+    values: dict[str, Any] = {}
+
+    def convert(key: Any) -> None:
+        _check_key(str(key), known, where=where)
+        values[key] = _convert(key, settings[key], parser, where=where)
+
+    return values, all_messages(*(lambda key=key: convert(key) for key in settings))
 
 
 class _ArgumentError(Exception):
@@ -293,17 +321,35 @@ def _convert(key: str, value: Any, parser: TrlParser, *, where: str = "") -> Any
         return None
     if isinstance(value, dict):
         if "dict" not in hint:
-            raise PrismError(f"`{where}{key}` is a mapping; it must be a single value.")
-        return value
+            wanted = "a list" if action.nargs == "+" else "a single value"
+            raise PrismError(f"`{where}{key}` is a mapping; it must be {wanted}.")
+        return _numbers(value)
     if isinstance(value, list):
         if "list" not in hint and action.nargs != "+":
-            raise PrismError(f"`{where}{key}` is a list; it must be a single value.")
+            wanted = "a mapping of names to values" if "dict" in hint else "a single value"
+            raise PrismError(f"`{where}{key}` is a list; it must be {wanted}.")
         return [_convert_one(key, item, action, where=where) for item in value]
     if ("dict" in hint and "str" not in hint.replace("dict[str", "")) or (key in ROLES and not isinstance(value, str)):
         raise PrismError(f"`{where}{key}` is {value!r}; it must be a mapping of names to values.")
     if action.nargs == "+" and "str" not in hint.replace("list[str]", ""):
-        raise PrismError(f"`{where}{key}` is {value!r}; it must be a list, as [0.3, 0.9].")
+        raise PrismError(f"`{where}{key}` is {value!r}; it must be a list, as {_EXAMPLES.get(action.type, '[a, b]')}.")
     return _convert_one(key, value, action, where=where)
+
+
+# Lists as a message shows them, by the type of what they hold.
+_EXAMPLES = {float: "[0.3, 0.9]", int: "[1, 2]"}
+
+# What YAML 1.1 reads as text and everybody else as a number.
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+
+
+def _numbers(value: Any) -> Any:
+    """A nested value in which texts such as `5e-6` are numbers."""
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def _convert_one(key: str, value: Any, action: argparse.Action, *, where: str) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from trl_prism import _compat
+from trl_prism import _compat, preflight
 from trl_prism.config import ROLES, PrismConfig, mapping
 from trl_prism.console import progress, round_line, rounds_table, say
 from trl_prism.core.coverage import count
@@ -27,12 +27,13 @@ from trl_prism.core.curriculum import FILTERS, Candidate, curate, funnel
 from trl_prism.domains import load_domain
 from trl_prism.errors import PrismError, StopRequested
 from trl_prism.evaluate.run import model_fingerprint
-from trl_prism.journal import Journal, Position
+from trl_prism.journal import Journal, Position, differences
 from trl_prism.measure import evaluate_solver, label_accuracy, mean, measure_pool
 from trl_prism.parts import Parts, load_functions
+from trl_prism.plan.sizes import Launch
 from trl_prism.ports import stopping
 from trl_prism.ports.chunks import ChunkStore
-from trl_prism.ports.ranks import distributed_type, from_main, is_main, num_ranks, state
+from trl_prism.ports.ranks import distributed_type, from_main, is_main, launch_kind, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings, embed_all
 from trl_prism.rates import endless_warmup
@@ -46,6 +47,10 @@ logger = logging.getLogger(__name__)
 
 # Whose versions a run depends on.
 PACKAGES = ("trl-prism", "trl", "transformers", "accelerate", "datasets", "torch", "math-verify", "scikit-learn")
+
+
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}
 
 
 class SelfPlay:
@@ -71,6 +76,7 @@ class SelfPlay:
         self.domain = load_domain(config.domain, **mapping(config.domain_kwargs))
         for role in ROLES:
             load_functions(config.role_settings(role).get("reward_funcs"))
+        from_main(lambda: preflight.check(config, self.domain, Launch(num_ranks(), launch_kind())), "checking")
 
     def run(self) -> list[dict[str, Any]]:
         """Plays all rounds, or those that are left, and returns the rows of `metrics.jsonl`.
@@ -114,6 +120,9 @@ class SelfPlay:
         if self.journal.done and is_main():
             number, stage = next(reversed(self.journal.done))
             logger.warning("%s goes on after round %d, %s.", self.run_dir.path, number, stage)
+            before = self.journal.done[number, stage].facts.get("versions", {})
+            for line in differences(before, versions()) if before else ():
+                logger.warning("Another version than in the stages before: %s.", line)
 
     def _open_journal(self, start: dict[str, Any]) -> Journal:
         # Not before everything could be loaded: what fails earlier leaves no folder behind.
@@ -123,7 +132,8 @@ class SelfPlay:
         self.journal.verify(self.config.questioner_init)
         self.run_dir.write_config(self.config.to_yaml())
         self.run_dir.write_environment(self._environment())
-        self.parts.partition.save(self.run_dir.partition)
+        if self.parts.fitted or not self.run_dir.partition.exists():
+            self.parts.partition.save(self.run_dir.partition)
         return self.journal
 
     def _play(self) -> list[dict[str, Any]]:
@@ -151,7 +161,7 @@ class SelfPlay:
         started = time.monotonic()
         identity = self.journal.identity_before((number, stage), inputs)
         from_main(lambda: self.run_dir.prepare(number, stage, identity), "preparing the folder")
-        facts: dict[str, Any] = {"num_processes": num_ranks()}
+        facts: dict[str, Any] = {"num_processes": num_ranks(), "versions": versions()}
         yield facts
         facts["seconds"] = round(time.monotonic() - started, 1)
         self.journal = from_main(
@@ -162,7 +172,7 @@ class SelfPlay:
         """What the run really ran on, which the recipe alone does not say."""
         attention = self.parts.attention
         return {
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": versions(),
             "num_processes": num_ranks(),
             "distributed_type": distributed_type(),
             "device": state().device.type,

@@ -35,9 +35,7 @@ BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("max_prompt_length", 1, math.inf),
     ("eval_num_samples", 0, math.inf),
     ("gate_center", 0, 1),
-    ("gate_width", 1e-9, math.inf),
     ("coverage_weight", 0, math.inf),
-    ("coverage_decay", 0, 1 - 1e-9),
     ("bleu_distance_threshold", 0, 1),
     ("vote_top_p", 1e-6, 1),
     ("vote_top_k", 0, math.inf),
@@ -88,6 +86,7 @@ def violations(config: "PrismConfig", *, num_ranks: int) -> list[str]:
     checks: list[Callable[[], object]] = [_bound(config, *bound) for bound in BOUNDS]
     checks += [
         lambda: check_between("min_curriculum_size", config.min_curriculum_size, 1, config.num_candidates),
+        lambda: _open_bounds(config),
         lambda: _surplus(config),
         lambda: check_band(config.reward_band, name="reward_band"),
         lambda: check_band(config.curriculum_band, name="curriculum_band"),
@@ -173,6 +172,13 @@ def _by_trl(config: "PrismConfig", role: str, num_ranks: int) -> None:
             f"`{role}.lr_scheduler_kwargs` is {args.lr_scheduler_kwargs}, which the schedule {args.lr_scheduler_type} "
             f"does not take: {first_line(error)}"
         ) from error
+
+
+def _open_bounds(config: "PrismConfig") -> None:
+    if not 0 <= config.coverage_decay < 1:
+        raise PrismError(f"`coverage_decay` is {config.coverage_decay}; it must lie in [0, 1), as 0.99.")
+    if config.gate_width <= 0:
+        raise PrismError(f"`gate_width` is {config.gate_width}; it must be above 0.")
 
 
 def _surplus(config: "PrismConfig") -> None:

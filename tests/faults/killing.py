@@ -156,7 +156,7 @@ def kill_until_done(
     for target in targets:
         victim = rng.choice(["rank", "all", "launcher"])
         process = start(recipe, log=log, **how)
-        where = kill_in(process, run, target, rng.random() * 3.0, victim)
+        where = kill_in(process, run, target, rng.random() * 2.0, victim)
         if where is None:
             break
         hit.append((where, victim))

@@ -19,6 +19,7 @@ from trl_prism.core.curriculum import FILTERS
 from trl_prism.core.partition import Partition
 from trl_prism.errors import PrismError
 from trl_prism.recipe import config_from_mapping
+from trl_prism.run_dir import RunDirectory
 from trl_prism.self_play import play
 
 
@@ -142,12 +143,39 @@ def test_what_a_user_sees(finished):
     assert "Traceback" not in done.stderr and "{'loss'" not in done.stdout
 
 
-def test_an_existing_folder_is_never_written_over(finished):
+def test_a_run_of_another_configuration_is_refused_with_the_difference(finished):
     run, _ = finished
     done = launch(run.parent / "recipe.yaml")
     assert done.returncode != 0
-    assert "exists already" in done.stderr
+    assert "holds a run of another configuration:\n  questioner.max_steps: was 1, is 2\n" in done.stderr
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_finished_run_is_not_repeated(finished):
+    run, _ = finished
+    before = {file: file.stat().st_mtime_ns for file in run.rglob("*.safetensors")}
+    done = launch(run.parent / "recipe.yaml", "--questioner.max_steps", "1", "--resume_from_checkpoint", "true")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "round 2 of 2:" in done.stdout and "Questioner:" not in done.stderr
+    assert {file: file.stat().st_mtime_ns for file in run.rglob("*.safetensors")} == before
+
+
+def test_resume_from_checkpoint_means_what_it_says(finished, tmp_path):
+    run, _ = finished
+    directory = RunDirectory(run)
+    directory.check()
+    directory.check(resume="true")
+    directory.check(resume=str(run / "round-01"))
+    with pytest.raises(PrismError, match="holds a run already"):
+        directory.check(resume="false")
+    with pytest.raises(PrismError, match="is not in `output_dir`"):
+        directory.check(resume=str(tmp_path))
+    with pytest.raises(PrismError, match="holds no run that could go on"):
+        RunDirectory(tmp_path / "new").check(resume="true")
+    RunDirectory(tmp_path / "new").check(resume="false")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(PrismError, match=r"holds no run that could go on\. Choose another"):
+        RunDirectory(tmp_path).check()
 
 
 def test_an_unknown_field_is_an_error_with_the_nearest_one(finished):

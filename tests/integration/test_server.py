@@ -38,8 +38,8 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def start(model: str | None, tmp_path_factory) -> tuple[subprocess.Popen, str]:
-    port = free_port()
+def start(model: str | None, tmp_path_factory, port: int | None = None) -> tuple[subprocess.Popen, str]:
+    port = port or free_port()
     log = (tmp_path_factory.mktemp("server") / "log").open("wb")
     process = subprocess.Popen(
         [
@@ -153,10 +153,17 @@ def test_a_server_that_does_not_sample_is_refused_and_one_that_is_gone_is_a_clea
     sampler = ServerSampler([url], base, tokenizer, max_retries=1)
     with pytest.raises(PrismError, match="the same completion for every seed"):
         sampler.sample(PROMPTS, num_samples=2, params=SamplingParams(max_tokens=4), seed=0)
+    before = sampler.sample(PROMPTS, num_samples=1, params=GREEDY, seed=0)
     process.kill()
     process.wait()
     with pytest.raises(PrismError, match="None of the servers answers any more"):
         sampler.sample(PROMPTS, num_samples=1, params=GREEDY, seed=0)
+    process, _ = start(base, tmp_path_factory, port=int(url.split(":")[-1].split("/")[0]))
+    try:
+        assert sampler.sample(PROMPTS, num_samples=1, params=GREEDY, seed=0) == before, "it has returned"
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_what_the_server_refuses_is_said(servers, sampling, tokenizer):

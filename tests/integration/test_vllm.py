@@ -14,6 +14,7 @@ from trl.generation import vllm_generation
 from prism_lab.domain import Lab
 from tests.integration.conftest import BASE
 from trl_prism.errors import PrismError
+from trl_prism.ports import vllm
 from trl_prism.ports.models import load_frozen
 from trl_prism.ports.samplers import SamplingParams, TransformersSampler
 from trl_prism.ports.vllm import ColocatedSampler, SharedEngine, start_engine
@@ -103,6 +104,7 @@ def stand_in(monkeypatch, tokenizer):
         def __init__(self, **kwargs):
             super().__init__(**{"seed": None, "stop": [], **kwargs})
 
+    monkeypatch.setattr(vllm, "installed", lambda: True)
     monkeypatch.setattr(SharedEngine, "_init_vllm", init)
     monkeypatch.setattr(vllm_generation, "SamplingParams", Params, raising=False)
     return started

@@ -117,8 +117,8 @@ def test_against_brute_force(parts):
     found = extract_answer(text)
     expected = brute_force(text)
     if found != expected:
-        # Where the brute force unwraps less, it must at least hold the answer.
-        assert expected is not None and found is not None and found in expected
+        # Where the brute force unwraps less, it must at least hold the answer; and empty braces are none.
+        assert expected is not None and (found in expected if found is not None else not expected.strip("{} "))
 
 
 @given(st.text(alphabet="\\{}boxedf 1<think>/", max_size=200))

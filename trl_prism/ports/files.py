@@ -67,14 +67,34 @@ def _replace(path: Path, write: Callable[[Path], None]) -> None:
 
 @contextlib.contextmanager
 def one_clear_error(path: Path) -> Iterator[None]:
-    """Turns what the system says of a write into [`PrismError`]."""
+    """Turns what the system says of a write into [`PrismError`], also where a library has wrapped it."""
     try:
         yield
-    except OSError as error:
+    except PrismError:
+        raise
+    except Exception as error:  # torch and safetensors have their own errors for a full disk
+        reason = error.strerror or str(error) if isinstance(error, OSError) else _cannot_write(path)
+        if reason is None:
+            raise
         raise PrismError(
-            f"{path} cannot be written: {error.strerror or error}. What was written before is whole; when there is "
-            "room and it may be written to, the same command goes on."
+            f"{path} cannot be written: {reason}. What was written before is whole; when there is room and it may be "
+            "written to, the same command goes on."
         ) from error
+
+
+def _cannot_write(path: Path) -> str | None:
+    """Why a megabyte cannot be written beside a path, or `None` if it can."""
+    folder = next(place for place in (path, *path.absolute().parents) if place.is_dir())
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        probe.write_bytes(b"0" * 2**20)
+        flush(probe)
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+    return None
 
 
 def flush(path: Path) -> None:

@@ -14,19 +14,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def load_tokenizer(path: str, **kwargs: Any) -> "PreTrainedTokenizerBase":
+def load_tokenizer(path: str, *, eos_token: str | None = None, **kwargs: Any) -> "PreTrainedTokenizerBase":
     """A model's tokenizer, which pads on the left as generation needs it.
 
+    Args:
+        path (`str`): Folder or Hub id.
+        eos_token (`str`, *optional*): Ends completions instead of the tokenizer's own end token.
+        kwargs: As for `AutoTokenizer.from_pretrained`.
+
     Raises:
-        PrismError: if there is none, or it has no token to end a completion with.
+        PrismError: if there is none, or it has no token to end a completion with, or not this one.
     """
     from transformers import AutoTokenizer
 
     tokenizer = _loaded(path, "tokenizer", lambda: AutoTokenizer.from_pretrained(path, padding_side="left", **kwargs))
+    if eos_token is not None:
+        if eos_token not in tokenizer.get_vocab():
+            raise PrismError(f"`eos_token` is {eos_token!r}, which the tokenizer of {path!r} does not know.")
+        tokenizer.eos_token = eos_token
     if tokenizer.eos_token_id is None:
         raise PrismError(
-            f"The tokenizer of {path!r} has no end token, so no completion would ever end. Set `eos_token` in its "
-            "tokenizer_config.json."
+            f"The tokenizer of {path!r} has no end token, so no completion would ever end. Set `eos_token` to "
+            "a token that it knows."
         )
     if tokenizer.pad_token_id is None:  # as TRL does
         tokenizer.pad_token = tokenizer.eos_token

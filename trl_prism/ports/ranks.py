@@ -1,8 +1,10 @@
 """Lists that are spread over ranks. With one process everything here is the identity."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from trl_prism.errors import PrismError, StopRequested, WorkError
@@ -45,6 +47,24 @@ def distributed_type() -> str:
         if os.environ.get(flag) == "true" and num_ranks() > 1:
             return kind
     return str(state().distributed_type.value)
+
+
+def launch_kind() -> str:
+    """How accelerate launched: `none`, `ddp`, `zero1` to `zero3`, `fsdp1` or `fsdp2`."""
+    if num_ranks() == 1:
+        return "none"
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+        return f"zero{_zero_stage()}"
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        return f"fsdp{os.environ.get('FSDP_VERSION', '1')}"
+    return "ddp"
+
+
+def _zero_stage() -> int:
+    path = os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none")
+    if path != "none":
+        return int(json.loads(Path(path).read_text())["zero_optimization"]["stage"])
+    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))
 
 
 def gather_list(local: Sequence[T]) -> list[T]:

@@ -101,6 +101,7 @@ class ServerSampler:
         on_progress: Callable[[int], None] | None = None,
     ) -> list[list[Completion]]:
         texts = [self._rendered(prompt) for prompt in prompts]
+        self._take_back()
         if texts and params.temperature > 0:
             self._check_sampling(texts[0])
         if texts and params.stop:
@@ -193,6 +194,18 @@ class ServerSampler:
                     "same command."
                 )
             return list(self._alive)
+
+    def _take_back(self) -> None:
+        """Counts on a server again that was given up and answers now: it was started anew."""
+        for url in [url for url in self.clients if url not in self._alive]:
+            try:
+                self.clients[url].with_options(timeout=5, max_retries=0).models.list()
+            except (self.openai.InternalServerError, self.openai.NotFoundError):
+                pass  # it is there, but has no list
+            except self.openai.OpenAIError:
+                continue
+            logger.warning("The server %s answers again.", url)
+            self._alive.append(url)
 
     def _give_up(self, url: str, error: Exception) -> None:
         with self._lock:

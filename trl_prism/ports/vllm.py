@@ -4,6 +4,7 @@ vLLM does not give its memory back when an engine is deleted, so there is one en
 a phase has it for its own completions, and the frozen Solver's weights are swapped in for votes.
 """
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,11 @@ class SharedEngine(VLLMGeneration):
             for name, value in before.items():
                 setattr(self, name, value)
         return [row for row in map(list, drawn) for _ in range(num_samples // n)]
+
+
+def installed() -> bool:
+    """Whether vLLM is there."""
+    return importlib.util.find_spec("vllm") is not None
 
 
 def start_engine(

@@ -12,6 +12,7 @@ from trl import GRPOTrainer
 
 from trl_prism.batching import updates_per_batch
 from trl_prism.errors import PrismError
+from trl_prism.ports.files import one_clear_error
 from trl_prism.ports.ranks import from_main
 from trl_prism.ports.vllm import stop_kwargs
 from trl_prism.trainers.checkpoints import StopCallback, prune, seal
@@ -104,12 +105,17 @@ class RoleTrainer(GRPOTrainer):
             else:
                 self._save(output_dir, cast(state, dtype))
 
+        def write_or_say_why() -> None:
+            with one_clear_error(Path(output_dir or self.args.output_dir)):
+                write()
+
         # The others wait, and fail if it fails: they are about to load what is saved here.
-        from_main(write, "saving the model")
+        from_main(write_or_say_why, "saving the model")
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
         folder = Path(self.args.output_dir)
+        with one_clear_error(folder):
+            super()._save_checkpoint(model, trial)
         seal(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         prune(folder, keep=self.num_checkpoints)
 
