@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 
-COMMANDS = ("evaluate",)
+COMMANDS = ("evaluate", "plan", "doctor", "preview")
 USAGE = f"usage: trl-prism {{{','.join(COMMANDS)}}} [--config file.yaml] [--field value]; --help after a command"
 
 
@@ -48,14 +48,29 @@ def main(args: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         sys.stderr.write(f"error: there is no command {command!r}\n{USAGE}\n")
         return 2
-    return guarded(lambda: _evaluate(rest))
+    return guarded(lambda: _run(command, rest))
 
 
-def _evaluate(args: Sequence[str]) -> None:
-    from trl_prism.evaluate.command import EvaluateConfig, run
-    from trl_prism.recipe import parse_dataclass
+def _run(command: str, args: Sequence[str]) -> None:
+    """Imports what the command needs, and no more."""
+    if command == "evaluate":
+        from trl_prism.evaluate.command import EvaluateConfig
+        from trl_prism.evaluate.command import run as evaluate
+        from trl_prism.recipe import parse_dataclass
 
-    run(parse_dataclass(EvaluateConfig, args, prog="trl-prism evaluate"))
+        evaluate(parse_dataclass(EvaluateConfig, args, prog="trl-prism evaluate"))
+    elif command == "plan":
+        from trl_prism.plan.command import run as plan
+
+        plan(args)
+    elif command == "doctor":
+        from trl_prism.doctor import run as doctor
+
+        doctor(args)
+    else:
+        from trl_prism.preview import run as preview
+
+        preview(args)
 
 
 if __name__ == "__main__":

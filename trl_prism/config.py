@@ -258,9 +258,16 @@ class PrismConfig:
         """The merged settings of one role, by precedence: its mapping, the shared ones, the defaults."""
         return {**COMMON_DEFAULTS, **ROLE_DEFAULTS[role], **self.shared, **getattr(self, role)}
 
-    def role_config(self, role: str, *, output_dir: str, seed: int, num_ranks: int = 1) -> GRPOConfig:
-        """The `GRPOConfig` of one role, with the global batch sizes solved for the number of ranks."""
+    def role_config(
+        self, role: str, *, output_dir: str, seed: int, num_ranks: int = 1, for_this_machine: bool = True
+    ) -> GRPOConfig:
+        """The `GRPOConfig` of one role, with the global batch sizes solved for the number of ranks.
+
+        With `for_this_machine=False` what TRL refuses on a machine without a GPU is left out, to look at the rest.
+        """
         settings = self.role_settings(role)
+        if not for_this_machine:
+            settings.update(use_cpu=True, bf16=False, fp16=False, tf32=None, use_vllm=False)
         batching = solve_batching(
             prompts_per_step=settings.pop("prompts_per_step"),
             prompts_per_update=settings.pop("prompts_per_update", None),
@@ -296,7 +303,7 @@ class PrismConfig:
             below = int(given) // per_batch * per_batch
             near = f"{below} and {below + per_batch}" if below else str(per_batch)
             raise PrismError(
-                f"`{role}.save_steps` is {given}; a generation batch of the {role} is used for {per_batch} updates, "
+                f"`{role}.save_steps` is {given:g}; a generation batch of the {role} is used for {per_batch} updates, "
                 f"and checkpoints lie between batches: it must be a multiple of that, the nearest are {near}."
             )
         return int(given)

@@ -84,6 +84,15 @@ def rounds_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def plain_table(*titles: str, right: int | None = None) -> Table:
+    """An empty table in the house's style: the first column to the left, the next `right` ones (all) to the right."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, header_style="bold")
+    for number, title in enumerate(titles):
+        aligned = number > 0 and (right is None or number <= right)
+        table.add_column(title, justify="right" if aligned else "left", overflow="fold")
+    return table
+
+
 def cell(value: Any, form: str) -> str:
     if value is None:
         return "-"
@@ -98,9 +107,9 @@ def quiet_libraries() -> None:
     datasets.disable_progress_bars()
 
 
-def say(message: Any) -> None:
-    """Shows text or a table, on the main process only."""
+def say(message: Any, *, width: int | None = None) -> None:
+    """Shows text or a table, on the main process only; text is wrapped where a width is given."""
     if is_main():
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+        console = Console(highlight=False, width=width or (None if sys.stdout.isatty() else 120))
         # No markup: text may come from a model or a path, and [x] is not a style.
-        console.print(message, soft_wrap=isinstance(message, str), markup=False)
+        console.print(message, soft_wrap=isinstance(message, str) and width is None, markup=False)

@@ -17,6 +17,7 @@ from trl_prism.plan.sizes import Launch, Shape, disk_of, shape_of, trained_param
 from trl_prism.ports import vllm
 from trl_prism.ports.models import load_tokenizer
 from trl_prism.ports.samplers import encode
+from trl_prism.run_dir import RunDirectory
 
 
 GIB = 2**30
@@ -44,6 +45,7 @@ def check(config: PrismConfig, domain: Domain, launch: Launch) -> None:
 
     messages = all_messages(load_shape) or all_messages(load_words)
     checks: list[Callable[[], object]] = [
+        lambda: RunDirectory(config.output_dir).check(resume=config.resume_from_checkpoint),
         lambda: check_corpus(config, domain),
         lambda: _partition(config),
         lambda: _engine(config),

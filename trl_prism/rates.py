@@ -26,6 +26,12 @@ def endless_warmup(role: str, args: TrainingArguments, *, num_rounds: int, over_
     """What to say of a warm-up that is longer than all the updates there are; `None` where it ends."""
     num_updates = args.max_steps * (num_rounds if over_run else 1)
     warmup = args.get_warmup_steps(num_updates)
+    if warmup and args.lr_scheduler_type == "constant":
+        return (
+            f"`{role}.warmup_steps` is {warmup}, and the schedule `constant` takes no warm-up: the rate is "
+            f"{args.learning_rate:.2e} from the first update on. For a warm-up set `lr_scheduler_type: "
+            "constant_with_warmup`."
+        )
     if warmup < num_updates:
         return None
     where = f"{num_rounds} rounds of {args.max_steps}" if over_run else "a phase"

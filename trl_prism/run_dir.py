@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -81,8 +82,13 @@ class RunDirectory:
                 "--output_dir, or remove it."
             )
         place = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
-        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            raise PrismError(f"The output folder {self.path} cannot be made: {place} cannot be written.")
+        try:
+            with tempfile.TemporaryDirectory(dir=place, prefix=".probe-"):
+                pass
+        except OSError as error:
+            raise PrismError(
+                f"The output folder {self.path} cannot be made: {place} cannot be written ({error.strerror})."
+            ) from error
 
     def create(self) -> None:
         """Makes what shows that a run has begun here."""
@@ -125,14 +131,14 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock")
         owner = self.path / "owner.json"
-        try:
-            with one_clear_error(self.path):
+        with one_clear_error(self.path):
+            try:
                 lock.acquire(timeout=0)
-        except Timeout:
-            raise PrismError(
-                f"Another process works in {self.path}: {_owner(owner)}. Wait for it, stop it, or choose another "
-                "--output_dir."
-            ) from None
+            except Timeout:
+                raise PrismError(
+                    f"Another process works in {self.path}: {_owner(owner)}. Wait for it, stop it, or choose another "
+                    "--output_dir."
+                ) from None
         try:
             if owner.exists():
                 logger.warning("The last run in %s ended without a word (%s).", self.path, _owner(owner))

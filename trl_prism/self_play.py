@@ -187,6 +187,7 @@ class SelfPlay:
         config = self.config
         folder = str(self.run_dir.round(number) / "questioner")
         if (number, "questioner") in self.journal.done:
+            remove_all(Path(folder))  # a kill may have come between the record and this
             self.parts.memory.load_state_dict(self.run_dir.read_visits(number))
             return folder
         settings = {name: getattr(config, name) for name in RewardSettings.__dataclass_fields__}
@@ -219,7 +220,7 @@ class SelfPlay:
         if (number, "pool") not in self.journal.done:
             with self._stage(number, "pool", questioner=questioner, solver=solver):
                 self._make_pool(number, questioner=questioner, solver=solver)
-            from_main(lambda: self._store(number, "").remove())
+        from_main(lambda: self._store(number, "").remove())
         # As it was written, also where it was made just now: the file is what a continued run has.
         pool = from_main(lambda: self.run_dir.read_pool(number), "reading the pool")
         kept = [candidate for candidate in pool if candidate.dropped is None]
@@ -288,6 +289,7 @@ class SelfPlay:
         """The Solver's phase. Returns where the trained Solver lies."""
         folder = str(self.run_dir.round(number) / "solver")
         if (number, "solver") in self.journal.done:
+            remove_all(Path(folder))
             return folder
         rows = [
             {"prompt": self.domain.solver_prompt(candidate.question), "answer": candidate.answer}

@@ -272,3 +272,42 @@ def test_the_plausibility_gate_rejects_word_salad_and_keeps_the_bases_own(base, 
     judge = question_reward().judge
     judge.plausibility = gate
     assert [c.dropped for c in judge.parse([GOOD, salad])] == [None, "implausible"]
+
+
+def inf_for_one(completions, **_):
+    return [0.0] * (len(completions) - 1) + [float("inf")]
+
+
+def too_large_for_the_sum(completions, **_):
+    return [1e300] * len(completions)
+
+
+def none_for_all(completions, **_):
+    return [None] * len(completions)
+
+
+def test_a_reward_that_is_no_number_ends_the_phase_and_names_the_function(questioner_trainer):
+    trainer = questioner_trainer(reward_funcs=[inf_for_one])
+    with pytest.raises(PrismError, match=r"The reward function inf_for_one failed.*it gave inf for the completion '"):
+        trainer.train()
+    questioner_trainer(reward_funcs=[none_for_all], max_steps=1).train()
+
+
+def test_an_advantage_that_is_no_number_ends_the_phase_with_the_batch_kept(questioner_trainer, tmp_path):
+    with pytest.raises(PrismError, match=r"The advantage at step 0 is not finite. The batch is in") as error:
+        questioner_trainer(reward_funcs=[too_large_for_the_sum]).train()
+    [kept] = (tmp_path / "questioner").glob("not-finite-step-0-rank-0.json")
+    assert str(kept) in str(error.value)
+    rows = json.loads(kept.read_text())
+    assert len(rows) == 16 and all({"prompt", "completion", "advantage"} == set(row) for row in rows)
+
+
+def test_a_loss_that_is_no_number_ends_the_phase_with_the_batch_kept(base, questioner_trainer, tmp_path):
+    broken = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        broken.model.norm.weight.fill_(float("nan"))
+    broken.save_pretrained(tmp_path / "broken")
+    trainer = questioner_trainer(reference_path=str(tmp_path / "broken"), beta=0.1)
+    with pytest.raises(PrismError, match=r"The loss at step 0 is not finite"):
+        trainer.train()
+    assert list((tmp_path / "questioner").glob("not-finite-*.json"))

@@ -20,12 +20,14 @@ def load_domain(name: str, **kwargs: Any) -> Domain:
     """
     path = _BUILT_IN.get(name, name)
     module_name, _, class_name = path.partition(":")
-    if not class_name:
+    if not class_name or not module_name:
         raise PrismError(
             f"`domain` is {name!r}; it must be one of {', '.join(_BUILT_IN)} or an import path 'package.module:Class'."
         )
     try:
         factory = getattr(importlib.import_module(module_name), class_name)
+        if not (isinstance(factory, type) and issubclass(factory, Domain)):
+            raise PrismError(f"`domain` is {name!r}, which is no subclass of trl_prism.domains.Domain.")
         return factory(**kwargs)
     except (ImportError, AttributeError) as error:
         raise PrismError(f"`domain` is {name!r}, which cannot be imported: {error}.") from error

@@ -123,7 +123,7 @@ def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
     one layer's inner values; without checkpointing all layers' are); fragmentation and the libraries' own are not in.
     """
     settings = config.role_settings(role)
-    args = config.role_config(role, output_dir="unused", seed=0, num_ranks=launch.num_ranks)
+    args = config.role_config(role, output_dir="unused", seed=0, num_ranks=launch.num_ranks, for_this_machine=False)
     p, trained = shape.num_parameters, trained_parameters(config, shape)
     weight = BYTES.get(config.dtype, 4)
     deepspeed = launch.kind in ("zero2", "zero3")
@@ -158,9 +158,9 @@ def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
     activations = batch * length * shape.hidden_size * half * (kept + inner)
     parts["activations"] = (activations, f"B {batch} x S {length} x H x {half} x {kept + inner}")
     logits = batch * settings["max_completion_length"] * shape.vocab_size * 4
-    parts["logits"] = (min(logits, 2**31), f"at most B {batch} x completion x V x 4, chunked by TRL above 2 GiB")
+    parts["logits"] = (min(logits, 2**31), f"B {batch} x completion x V x 4, at most 2 GiB")
     if settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate":
-        share = args.vllm_gpu_memory_utilization
+        share = settings.get("vllm_gpu_memory_utilization", 0.3)
         parts["vLLM engine"] = (int(share * 80 * 2**30), f"{share} of an 80 GiB card, less while it sleeps")
     return Memory(parts)
 
