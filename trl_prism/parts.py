@@ -15,7 +15,7 @@ from transformers.trainer_callback import ProgressCallback
 from trl_prism._compat import outside_zero3_init, vllm_made_by
 from trl_prism.batching import updates_per_batch
 from trl_prism.config import ROLES, PrismConfig, mapping
-from trl_prism.console import PhaseProgress
+from trl_prism.console import PhaseProgress, say
 from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.order import passes
 from trl_prism.core.partition import Partition, fingerprint
@@ -50,6 +50,7 @@ class Parts:
         memory ([`~trl_prism.core.coverage.VisitMemory`]): The visits, over all rounds.
         attention ([`~trl_prism.ports.attention.Attention`]): Which one runs, and why.
         plausibility ([`~trl_prism.questions.PlausibilityGate`], *optional*): The validity gate.
+        attention_in_use (`str`, *optional*): The one of the model that was loaded last.
         engine ([`~trl_prism.ports.vllm.SharedEngine`], *optional*): vLLM's colocated engine, if a role uses it.
     """
 
@@ -61,6 +62,7 @@ class Parts:
             logger.warning(
                 "%s cannot run here: %s. sdpa is used instead.", self.attention.asked, self.attention.reason
             )
+        self.attention_in_use: str | None = None
         self.tokenizer = load_tokenizer(
             config.model_name_or_path,
             revision=config.model_revision,
@@ -143,7 +145,7 @@ class Parts:
         shared = vllm_made_by(self.engine.adopt) if self.engine and args.use_vllm else contextlib.nullcontext()
         with shared:
             trainer = trainer_class(
-                model=load_model(start, **self._model_kwargs(start)),
+                model=self._noted(load_model(start, **self._model_kwargs(start))),
                 args=args,
                 train_dataset=Dataset.from_list(rows),
                 processing_class=self.tokenizer,
@@ -204,7 +206,7 @@ class Parts:
         """This rank's own sampler of a model."""
         if self.engine and self.config.vote_engine == "vllm":
             return ColocatedSampler(self.engine, self._whole(path), self.tokenizer)
-        model = load_frozen(path, **self._model_kwargs(path))
+        model = self._noted(load_frozen(path, **self._model_kwargs(path)))
         return TransformersSampler(model, self.tokenizer, batch_size=self.config.sampling_batch_size)
 
     def spread(self, sampler: Sampler, store: ChunkStore | None = None) -> SpreadSampler:
@@ -246,6 +248,14 @@ class Parts:
             top_k=config.vote_top_k,
             stop=tuple(self.domain.solver_stop),
         )
+
+    def _noted(self, model: Any) -> Any:
+        """The model, whose attention is said once: what is asked for and what runs are two things."""
+        found = str(model.config._attn_implementation)
+        if found != self.attention_in_use:
+            self.attention_in_use = found
+            say(f"{self.config.model_name_or_path}: attention {found}, weights {str(model.dtype)[6:]}")
+        return model
 
     def _calibrate(self, quantile: float) -> PlausibilityGate:
         """The validity gate, its thresholds taken from questions that the base model writes itself."""

@@ -164,6 +164,7 @@ class SelfPlay:
         facts: dict[str, Any] = {"num_processes": num_ranks(), "versions": versions()}
         yield facts
         facts["seconds"] = round(time.monotonic() - started, 1)
+        facts["attention"] = self.parts.attention_in_use
         self.journal = from_main(
             lambda: self.journal.finish((number, stage), inputs=inputs, facts=facts), "writing the journal"
         )

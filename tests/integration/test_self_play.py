@@ -135,6 +135,15 @@ def test_the_resolved_configuration_says_what_ran(finished):
     config_from_mapping(settings).validate()
 
 
+def test_the_attention_that_really_ran_is_in_the_log_the_record_and_the_card(finished):
+    run, done = finished
+    assert done.stdout.count("attention sdpa, weights float32") == 1
+    assert json.loads((run / "journal" / "01-solver.json").read_text())["facts"]["attention"] == "sdpa"
+    for role in ("questioner", "solver"):
+        card = (run / "round-01" / role / "README.md").read_text()
+        assert "- attention: sdpa\n- weights: float32\n- bf16 autocast: false\n- processes: 1 (NO)" in card
+
+
 def test_what_a_user_sees(finished):
     _, done = finished
     assert "round 1 of 2:" in done.stdout and "Solver accuracy" in done.stdout

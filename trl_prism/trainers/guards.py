@@ -24,7 +24,10 @@ def checked_reward(func: Callable[..., Sequence[float | None]]) -> Callable[...,
         for i, value in enumerate(rewards):
             if value is not None and not math.isfinite(value):
                 text = text_of(kwargs["completions"][i])
-                raise PrismError(f"it gave {value} for the completion {text[:200]!r}; it must give finite numbers")
+                raise PrismError(
+                    f"The reward function {name} gave {value} for the completion {text[:200]!r}; it must give finite "
+                    "numbers, or None for a completion that it does not judge."
+                )
         return rewards
 
     def reward(**kwargs: Any) -> Sequence[float | None]:

@@ -119,6 +119,28 @@ class RoleTrainer(GRPOTrainer):
         seal(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         prune(folder, keep=self.num_checkpoints)
 
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """TRL's card, and what the phase really ran with."""
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            path = Path(self.args.output_dir) / "README.md"
+            facts = (
+                f"\n## How it ran\n\n- attention: {self.model.config._attn_implementation}\n"
+                f"- weights: {str(self.model.dtype)[6:]}\n- bf16 autocast: {str(bool(self.args.bf16)).lower()}\n- processes: {self.accelerator.num_processes} "
+                f"({self.accelerator.distributed_type.value})\n"
+            )
+            path.write_text(path.read_text(encoding="utf-8").rstrip() + "\n" + facts, encoding="utf-8")
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        # NaN stands for None, which is left out; the sum of the others is what TRL would turn into advantages, and it
+        # would take an advantage that is no number for 0.
+        total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)  # (completions of all ranks,)
+        if not bool(torch.isfinite(total).all()):
+            rows = [{"prompt": prompt, "completion": done} for prompt, done in zip(prompts, completions, strict=True)]
+            stop_at("reward", step=self.state.global_step, folder=self.args.output_dir, rows=rows)
+        return rewards
+
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
         self._check("advantage", output["advantages"], output)
