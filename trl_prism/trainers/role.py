@@ -124,12 +124,14 @@ class RoleTrainer(GRPOTrainer):
         super().create_model_card(*args, **kwargs)
         if self.is_world_process_zero():
             path = Path(self.args.output_dir) / "README.md"
-            facts = (
-                f"\n## How it ran\n\n- attention: {self.model.config._attn_implementation}\n"
-                f"- weights: {str(self.model.dtype)[6:]}\n- bf16 autocast: {str(bool(self.args.bf16)).lower()}\n- processes: {self.accelerator.num_processes} "
-                f"({self.accelerator.distributed_type.value})\n"
-            )
-            path.write_text(path.read_text(encoding="utf-8").rstrip() + "\n" + facts, encoding="utf-8")
+            facts = [
+                f"attention: {self.model.config._attn_implementation}",
+                f"weights: {str(self.model.dtype)[6:]}",
+                f"bf16 autocast: {str(bool(self.args.bf16)).lower()}",
+                f"processes: {self.accelerator.num_processes} ({self.accelerator.distributed_type.value})",
+            ]
+            text = path.read_text(encoding="utf-8").rstrip() + "\n\n## How it ran\n\n"
+            path.write_text(text + "".join(f"- {fact}\n" for fact in facts), encoding="utf-8")
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
