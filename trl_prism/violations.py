@@ -6,7 +6,7 @@ What needs files, such as the tokenizer, is looked at in [`trl_prism.preflight`]
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import Trainer
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
@@ -17,9 +17,6 @@ from trl_prism.core.rewards import check_band, gate
 from trl_prism.errors import PrismError, all_messages, first_line
 from trl_prism.rates import scheduled_rates
 
-
-if TYPE_CHECKING:
-    from trl_prism.config import PrismConfig
 
 ROLES = ("questioner", "solver")
 
@@ -81,8 +78,8 @@ ROLE_BOUNDS: tuple[tuple[str, float, float], ...] = (
 _MAY_BE_MISSING = {"epsilon_high", "delta", "save_total_limit", "repetition_penalty", "min_p", "weight_decay"}
 
 
-def violations(config: "PrismConfig", *, num_ranks: int) -> list[str]:
-    """Everything in a configuration that cannot work on so many ranks: value, bound and way out of each."""
+def violations(config: Any, *, num_ranks: int) -> list[str]:
+    """All that cannot work on so many ranks in a [`~trl_prism.config.PrismConfig`]: value, bound and way out."""
     checks: list[Callable[[], object]] = [_bound(config, *bound) for bound in BOUNDS]
     checks += [
         lambda: check_between("min_curriculum_size", config.min_curriculum_size, 1, config.num_candidates),
@@ -110,7 +107,7 @@ def violations(config: "PrismConfig", *, num_ranks: int) -> list[str]:
     return list(dict.fromkeys(messages))
 
 
-def _bound(config: "PrismConfig", name: str, low: float, high: float) -> Callable[[], None]:
+def _bound(config: Any, name: str, low: float, high: float) -> Callable[[], None]:
     def check() -> None:
         if getattr(config, name) is not None:
             check_between(name, getattr(config, name), low, high)
@@ -118,7 +115,7 @@ def _bound(config: "PrismConfig", name: str, low: float, high: float) -> Callabl
     return check
 
 
-def _of_role(config: "PrismConfig", role: str) -> list[Callable[[], object]]:
+def _of_role(config: Any, role: str) -> list[Callable[[], object]]:
     settings = config.role_settings(role)
 
     def bound(name: str, low: float, high: float) -> None:
@@ -157,7 +154,7 @@ def _of_role(config: "PrismConfig", role: str) -> list[Callable[[], object]]:
     ]
 
 
-def _by_trl(config: "PrismConfig", role: str, num_ranks: int) -> None:
+def _by_trl(config: Any, role: str, num_ranks: int) -> None:
     """What TRL and transformers refuse when a phase begins, asked before anything is loaded."""
     folder = str(Path(config.output_dir) / role)
     args = config.role_config(role, output_dir=folder, seed=config.seed, num_ranks=num_ranks)
@@ -174,19 +171,19 @@ def _by_trl(config: "PrismConfig", role: str, num_ranks: int) -> None:
         ) from error
 
 
-def _open_bounds(config: "PrismConfig") -> None:
+def _open_bounds(config: Any) -> None:
     if not 0 <= config.coverage_decay < 1:
         raise PrismError(f"`coverage_decay` is {config.coverage_decay}; it must lie in [0, 1), as 0.99.")
     if config.gate_width <= 0:
         raise PrismError(f"`gate_width` is {config.gate_width}; it must be above 0.")
 
 
-def _surplus(config: "PrismConfig") -> None:
+def _surplus(config: Any) -> None:
     if config.max_curriculum_size is not None:
         check_between("max_curriculum_size", config.max_curriculum_size, config.min_curriculum_size, math.inf)
 
 
-def _votes(config: "PrismConfig", votes: str, name: str) -> None:
+def _votes(config: Any, votes: str, name: str) -> None:
     number, (low, high) = getattr(config, votes), getattr(config, name)
     if number < 1 or (name == "reward_band" and config.reward == "rzero"):
         return
@@ -197,7 +194,7 @@ def _votes(config: "PrismConfig", votes: str, name: str) -> None:
         )
 
 
-def _reward_says_something(config: "PrismConfig") -> None:
+def _reward_says_something(config: Any) -> None:
     """A reward that is 0 for every question, or the same for all of them, teaches nothing."""
     if config.reward == "rzero" or config.num_reward_votes < 1 or config.gate_width <= 0:
         return
@@ -218,12 +215,12 @@ def _reward_says_something(config: "PrismConfig") -> None:
         )
 
 
-def _servers(config: "PrismConfig") -> None:
+def _servers(config: Any) -> None:
     if (config.vote_engine == "server") != bool(config.server_urls):
         raise PrismError("`vote_engine: server` and `server_urls` belong together; one of them is missing.")
 
 
-def _vllm(config: "PrismConfig") -> None:
+def _vllm(config: Any) -> None:
     if config.vote_engine != "vllm":
         return
     for role in ROLES:
@@ -241,7 +238,7 @@ def _vllm(config: "PrismConfig") -> None:
             )
 
 
-def _base_reference(config: "PrismConfig") -> None:
+def _base_reference(config: Any) -> None:
     if config.use_peft and config.kl_reference == "base" and config.num_rounds > 1:
         raise PrismError(
             "`kl_reference: base` needs a reference model of its own, and with `use_peft` TRL takes the weights "
@@ -249,7 +246,7 @@ def _base_reference(config: "PrismConfig") -> None:
         )
 
 
-def _paths(config: "PrismConfig") -> None:
+def _paths(config: Any) -> None:
     for name in ("benchmarks_dir", "partition_path"):
         path = getattr(config, name)
         if path is not None and not Path(path).is_dir():

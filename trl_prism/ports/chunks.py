@@ -10,6 +10,7 @@ from typing import Any
 from trl_prism.core.partition import fingerprint
 from trl_prism.ports.files import write_text
 from trl_prism.ports.samplers import Completion, SamplingParams
+from trl_prism.ports.texts import Prompt
 
 
 class ChunkStore:
@@ -24,18 +25,21 @@ class ChunkStore:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def read(self, number: int, identity: str) -> list[list[Completion]] | None:
+    def read(self, number: int, prompts: Sequence[Prompt], **how: Any) -> list[list[Completion]] | None:
         """The completions of a chunk, or `None` where they are not there, or damaged."""
         try:
             content = json.loads(self._path(number).read_text(encoding="utf-8"))
-            if content["identity"] != identity:
+            if content["identity"] != _identity(prompts, **how):
                 return None
             return [[Completion(**completion) for completion in row] for row in content["rows"]]
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, number: int, identity: str, rows: Sequence[Sequence[Completion]]) -> None:
-        content = {"identity": identity, "rows": [[asdict(completion) for completion in row] for row in rows]}
+    def write(self, number: int, rows: Sequence[Sequence[Completion]], prompts: Sequence[Prompt], **how: Any) -> None:
+        content = {
+            "identity": _identity(prompts, **how),
+            "rows": [[asdict(completion) for completion in row] for row in rows],
+        }
         write_text(self._path(number), json.dumps(content))
 
     def remove(self) -> None:
@@ -46,6 +50,6 @@ class ChunkStore:
         return self.folder / f"{number:06d}.json"
 
 
-def identity_of(prompts: Sequence[Any], *, num_samples: int, params: SamplingParams, seed: int) -> str:
+def _identity(prompts: Sequence[Prompt], *, num_samples: int, params: SamplingParams, seed: int) -> str:
     """What tells a chunk from others."""
     return fingerprint([json.dumps([list(prompts), num_samples, asdict(params), seed], sort_keys=True, default=str)])

@@ -15,8 +15,6 @@ from trl_prism.ports.texts import Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from trl_prism.ports.chunks import ChunkStore
-
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
@@ -57,6 +55,16 @@ class Sampler(Protocol):
         seed: int,
         on_progress: Callable[[int], None] | None = None,
     ) -> list[list[Completion]]: ...
+
+
+class Store(Protocol):
+    """Keeps the chunks of a long draw, see [`~trl_prism.ports.chunks.ChunkStore`]."""
+
+    def read(self, number: int, prompts: Sequence[Prompt], **how: Any) -> list[list[Completion]] | None: ...
+
+    def write(
+        self, number: int, rows: Sequence[Sequence[Completion]], prompts: Sequence[Prompt], **how: Any
+    ) -> None: ...
 
 
 def encode(tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[Prompt]) -> list[list[int]]:
@@ -179,7 +187,7 @@ class SpreadSampler:
         tokenizer: "PreTrainedTokenizerBase",
         *,
         batch_size: int = 64,
-        store: "ChunkStore | None" = None,
+        store: "Store | None" = None,
     ):
         self.sampler = sampler
         self.tokenizer = tokenizer
@@ -222,13 +230,10 @@ class SpreadSampler:
     def _draw(self, number: int, prompts: list[Prompt], **how: Any) -> list[list[Completion]]:
         if self.store is None:
             return self.sampler.sample(prompts, **how)
-        from trl_prism.ports.chunks import identity_of
-
-        identity = identity_of(prompts, **how)
-        drawn = self.store.read(number, identity)
+        drawn = self.store.read(number, prompts, **how)
         if drawn is None:
             drawn = self.sampler.sample(prompts, **how)
-            self.store.write(number, identity, drawn)
+            self.store.write(number, drawn, prompts, **how)
         return drawn
 
 
