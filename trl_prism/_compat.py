@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,23 +73,29 @@ def check_versions() -> None:
 
 
 @contextlib.contextmanager
-def outside_zero3_init() -> Iterator[None]:
-    """Loads models whole, also where the process trains under ZeRO-3.
+def whole_on_every_rank() -> Iterator[None]:
+    """Loads models whole on every rank, also where the process trains under ZeRO-3 or FSDP.
 
-    Otherwise transformers would shard every model that is loaded, and an embedder whose weights are empty on this rank
-    fails with "'weight' must be 2-D".
+    Under ZeRO-3 transformers would shard every model that is loaded, and an embedder whose weights are empty on this
+    rank fails with "'weight' must be 2-D". Under FSDP with `fsdp_cpu_ram_efficient_loading` it may load weights on the
+    first rank alone, for FSDP to send them on; a model that FSDP never sees would be empty on the others.
     """
     from transformers.integrations import deepspeed
 
-    if not deepspeed.is_deepspeed_zero3_enabled():
-        yield
-        return
-    reference = deepspeed._hf_deepspeed_config_weak_ref
-    deepspeed.unset_hf_deepspeed_config()
+    flag = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+    efficient = os.environ.get(flag)
+    reference = deepspeed._hf_deepspeed_config_weak_ref if deepspeed.is_deepspeed_zero3_enabled() else None
+    if efficient is not None:
+        os.environ[flag] = "false"
+    if reference is not None:
+        deepspeed.unset_hf_deepspeed_config()
     try:
         yield
     finally:
-        deepspeed._hf_deepspeed_config_weak_ref = reference
+        if efficient is not None:
+            os.environ[flag] = efficient
+        if reference is not None:
+            deepspeed._hf_deepspeed_config_weak_ref = reference
 
 
 @contextlib.contextmanager

@@ -42,6 +42,7 @@ COMMON_DEFAULTS: dict[str, Any] = {
     "per_device_train_batch_size": 8,
     "logging_steps": 1,
     "save_strategy": "steps",
+    "ddp_timeout": 1800,
     "save_total_limit": 2,
     "report_to": "none",
 }

@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PrinterCallback
 from transformers.trainer_callback import ProgressCallback
 
-from trl_prism._compat import outside_zero3_init, vllm_made_by
+from trl_prism._compat import vllm_made_by, whole_on_every_rank
 from trl_prism.batching import updates_per_batch
 from trl_prism.config import ROLES, PrismConfig, mapping
 from trl_prism.console import PhaseProgress, say
@@ -33,6 +33,7 @@ from trl_prism.ports.server import ServerSampler
 from trl_prism.ports.vllm import SEQUENCES_PER_CALL, ColocatedSampler, SharedEngine, start_engine
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
 from trl_prism.trainers.checkpoints import latest
+from trl_prism.trainers.handoff import release_engines
 
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Parts:
         )
         self.engine: SharedEngine | None = self._start_engine()
         if config.vote_engine == "server":  # asked now, not after the first phase
-            self._voters(config.model_name_or_path)
+            self._voters(config.model_name_or_path, all_of_them=True)
         held_out = tuple(self.domain.held_out_problems()[: config.max_eval_problems])
         self.problem_sets = [ProblemSet(HELD_OUT, held_out, {"domain": config.domain})] if held_out else []
         self.problem_sets += [
@@ -154,6 +155,7 @@ class Parts:
                 handoff_dtype=config.handoff_dtype,
                 handoff_start=start if Path(start).is_dir() else None,
                 model_kwargs=self._model_kwargs(start),
+                max_sequences=config.sampling_batch_size,
                 phase=(number - 1, config.num_rounds) if config.lr_schedule == "run" else (0, 1),
                 reward_funcs=load_functions(config.role_settings(role).get("reward_funcs")),
                 **kwargs,
@@ -166,7 +168,7 @@ class Parts:
             raise StopRequested
         trainer.save_model(folder)
         trainer.save_state()
-        trainer.accelerator.free_memory()
+        release_engines(trainer)
         if self.engine:
             self.engine.release()
         del trainer
@@ -195,11 +197,12 @@ class Parts:
             plausibility=self.plausibility,
         )
 
-    def _voters(self, solver: str) -> Sampler:
+    def _voters(self, solver: str, *, all_of_them: bool = False) -> Sampler:
         if self.config.vote_engine == "server":
             # A folder by its whole path: the server's own folder is another.
             name = str(Path(solver).resolve()) if Path(solver).is_dir() else solver
-            return ServerSampler(self.config.server_urls or (), name, self.tokenizer)
+            urls = self.config.server_urls or ()
+            return ServerSampler(urls, name, self.tokenizer, all_of_them=all_of_them)
         return self.sampler(solver)
 
     def sampler(self, path: str) -> Sampler:
@@ -212,7 +215,7 @@ class Parts:
     def spread(self, sampler: Sampler, store: ChunkStore | None = None) -> SpreadSampler:
         """The same with its work spread over ranks; with a store it can be stopped and goes on."""
         size = self.config.sampling_batch_size
-        if isinstance(sampler, ColocatedSampler):
+        if isinstance(sampler, ColocatedSampler | ServerSampler):  # they make batches of their own
             size = max(size, SEQUENCES_PER_CALL)
         return SpreadSampler(sampler, self.tokenizer, batch_size=size, store=store)
 
@@ -222,7 +225,7 @@ class Parts:
         users = [args for args in asked if args.use_vllm and args.vllm_mode == "colocate"]
         if not users:
             return None
-        first = users[0]
+        first = users[0]  # both have the same, see `trl_prism.violations`
         answer = max(self.vote_params().max_tokens, *(args.max_completion_length for args in users))
         return start_engine(
             self._whole(config.model_name_or_path),
@@ -236,7 +239,7 @@ class Parts:
 
     def _whole(self, path: str) -> Any:
         """A model that is only pushed to the engine from the CPU; under ZeRO-3 it is whole there."""
-        with outside_zero3_init():
+        with whole_on_every_rank():
             return load_model(path, **self._model_kwargs(path)).eval().requires_grad_(False)
 
     def vote_params(self) -> SamplingParams:

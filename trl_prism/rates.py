@@ -1,5 +1,7 @@
 """The learning rates that a schedule really gives, before a run has cost anything."""
 
+from typing import Any
+
 import torch
 from transformers import TrainingArguments, get_scheduler
 
@@ -39,4 +41,18 @@ def endless_warmup(role: str, args: TrainingArguments, *, num_rounds: int, over_
         f"The {role}'s warm-up of {warmup} updates is longer than the {num_updates} updates of {where}: its learning "
         f"rate reaches {max(scheduled_rates(args, num_updates)):.2e}, not {args.learning_rate:.2e}. If that is not "
         f"meant, lower `{role}.warmup_steps`."
+    )
+
+
+def lost_updates(role: str, args: TrainingArguments, *, config: Any, kind: str) -> str | None:
+    """What to say of weights that are trained in 16 bits and keep little of an update; `None` where they are not.
+
+    DeepSpeed trains 32-bit weights beside the 16-bit ones, and adapters are trained in 32 bits.
+    """
+    if config.dtype not in ("bfloat16", "float16") or config.use_peft or kind.startswith("zero"):
+        return None
+    return (
+        f"The {role} would train {config.dtype} weights themselves: at a learning rate of {args.learning_rate:.1e} "
+        "most of an update is smaller than the distance between two such numbers and is lost (docs/engines.md "
+        "measures how much). Set `dtype: float32` with `bf16: true`, launch with DeepSpeed, or use `use_peft`."
     )

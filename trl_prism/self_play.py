@@ -30,13 +30,13 @@ from trl_prism.evaluate.run import model_fingerprint
 from trl_prism.journal import Journal, Position, differences
 from trl_prism.measure import evaluate_solver, label_accuracy, mean, measure_pool
 from trl_prism.parts import Parts, load_functions
-from trl_prism.plan.sizes import Launch
+from trl_prism.plan.sizes import Launch, shape_of
 from trl_prism.ports import stopping
 from trl_prism.ports.chunks import ChunkStore
-from trl_prism.ports.ranks import distributed_type, from_main, is_main, launch_kind, num_ranks, state
+from trl_prism.ports.ranks import distributed_type, from_main, gather_list, is_main, launch_kind, num_ranks, state
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings, embed_all
-from trl_prism.rates import endless_warmup
+from trl_prism.rates import endless_warmup, lost_updates
 from trl_prism.run_dir import RunDirectory
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
 from trl_prism.trainers.checkpoints import remove_all
@@ -62,13 +62,16 @@ class SelfPlay:
 
     def __init__(self, config: PrismConfig):
         _compat.check_versions()
-        state(cpu=bool(config.role_settings("solver").get("use_cpu")))
+        settings = config.role_settings("solver")
+        state(cpu=bool(settings.get("use_cpu")), timeout=settings["ddp_timeout"])
         config.validate(num_ranks=num_ranks())
         for role in ROLES:
             args = config.role_config(role, output_dir="unused", seed=config.seed, num_ranks=num_ranks())
             warning = endless_warmup(role, args, num_rounds=config.num_rounds, over_run=config.lr_schedule == "run")
-            if warning and is_main():
-                logger.warning(warning)
+            lost = lost_updates(role, args, config=config, kind=launch_kind())
+            for message in filter(None, (warning, lost)):
+                if is_main():
+                    logger.warning(message)
         self.config = config
         self.run_dir = RunDirectory(config.output_dir)
         self.journal = Journal(self.run_dir.path)
@@ -157,7 +160,8 @@ class SelfPlay:
         Yields the facts that are recorded beside the stage's results.
         """
         self.position = (number, stage)
-        stopping.check()
+        if any(gather_list([stopping.requested()])):  # all ranks, or none
+            raise StopRequested
         started = time.monotonic()
         identity = self.journal.identity_before((number, stage), inputs)
         from_main(lambda: self.run_dir.prepare(number, stage, identity), "preparing the folder")
@@ -177,9 +181,14 @@ class SelfPlay:
             "num_processes": num_ranks(),
             "distributed_type": distributed_type(),
             "device": state().device.type,
-            "attention": {"asked": attention.asked, "used": attention.used or "transformers' own choice"},
+            "attention": {"asked": attention.asked, "used": attention.used or self._attention_by_default()},
             "fallback": attention.reason,
         }
+
+    def _attention_by_default(self) -> str:
+        config = self.config
+        path, trust = config.model_name_or_path, config.trust_remote_code
+        return shape_of(path, revision=config.model_revision, trust_remote_code=trust).attention
 
     # The parts of a round, in order.
 

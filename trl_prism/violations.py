@@ -220,22 +220,40 @@ def _servers(config: Any) -> None:
         raise PrismError("`vote_engine: server` and `server_urls` belong together; one of them is missing.")
 
 
+# What vLLM fixes when it starts; one engine serves both roles.
+_ENGINE_FIELDS = (
+    *("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_model_impl", "vllm_max_model_length"),
+    "vllm_tensor_parallel_size",
+)
+
+
 def _vllm(config: Any) -> None:
-    if config.vote_engine != "vllm":
-        return
-    for role in ROLES:
-        settings = config.role_settings(role)
-        if not settings.get("use_vllm") or settings.get("vllm_mode", "colocate") != "colocate":
-            raise PrismError(
-                "`vote_engine: vllm` answers with the engine that the roles generate with: set `use_vllm: true` and "
-                f"`vllm_mode: colocate` for both; the {role} has not."
-            )
+    users = [
+        (role, settings)
+        for role, settings in ((role, config.role_settings(role)) for role in ROLES)
+        if settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate"
+    ]
+    if config.vote_engine == "vllm" and len(users) < len(ROLES):
+        missing = next(role for role in ROLES if role not in dict(users))
+        raise PrismError(
+            "`vote_engine: vllm` answers with the engine that the roles generate with: set `use_vllm: true` and "
+            f"`vllm_mode: colocate` for both; the {missing} has not."
+        )
+    for role, settings in users:
         size = settings.get("vllm_tensor_parallel_size", 1)
         if size != 1:
             raise PrismError(
-                f"`{role}.vllm_tensor_parallel_size` is {size}; it must be 1 with `vote_engine: vllm`, whose ranks "
-                "answer different numbers of questions. A model that needs more takes `vote_engine: server`."
+                f"`{role}.vllm_tensor_parallel_size` is {size}; it must be 1: every rank has an engine of its own, "
+                "and ranks answer different numbers of questions. A model that needs more takes `vote_engine: server`."
             )
+    if len(users) == len(ROLES):
+        (_, one), (_, two) = users
+        for name in _ENGINE_FIELDS:
+            if one.get(name) != two.get(name):
+                raise PrismError(
+                    f"`{name}` is {one.get(name)} for the questioner and {two.get(name)} for the solver; one engine "
+                    "serves both. Set it at the top level."
+                )
 
 
 def _base_reference(config: Any) -> None:

@@ -21,7 +21,7 @@ from trl_prism.errors import PrismError
 from trl_prism.plan.sizes import Launch, disk_of, memory_of, shape_of, trained_parameters
 from trl_prism.plan.stages import batches_of, rates_of, stages_of
 from trl_prism.ports.ranks import state
-from trl_prism.rates import endless_warmup
+from trl_prism.rates import endless_warmup, lost_updates
 from trl_prism.recipe import parse_config
 
 
@@ -226,8 +226,8 @@ def _doubts(config: PrismConfig, launch: Launch, memory: dict[str, Any], disk: i
         ranks = launch.num_ranks
         args = config.role_config(role, output_dir="unused", seed=0, num_ranks=ranks, for_this_machine=False)
         warning = endless_warmup(role, args, num_rounds=config.num_rounds, over_run=config.lr_schedule == "run")
-        if warning:
-            doubts.append(warning)
+        lost = lost_updates(role, args, config=config, kind=launch.kind)
+        doubts += filter(None, (warning, lost))
     place = next(
         path for path in (Path(config.output_dir), *Path(config.output_dir).absolute().parents) if path.exists()
     )
@@ -263,7 +263,7 @@ def show(found: dict[str, Any]) -> None:
         formulas = dict.fromkeys(cell["formula"] for cell in cells if cell)
         table.add_row(name, *(amount(cell["bytes"]) if cell else "-" for cell in cells), "; ".join(formulas))
     totals = [found["memory_per_rank"][role]["total"] for role in ROLES]
-    table.add_row("in all", *(amount(total) for total in totals), f"of {amount(found['gpu_memory'])}")
+    table.add_row("at most at a time", *(amount(total) for total in totals), f"of {amount(found['gpu_memory'])}")
     say(table)
 
     disk = found["disk"]

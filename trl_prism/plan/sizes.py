@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trl_prism._compat import outside_zero3_init
+from trl_prism._compat import whole_on_every_rank
 from trl_prism.errors import PrismError, first_line
 
 
@@ -27,6 +27,7 @@ class Shape:
         num_parameters (`int`): `P`; tied weights count once.
         num_layers, hidden_size, vocab_size (`int`): `L`, `H`, `V`.
         kv_size (`int`): Numbers that the cache keeps for one token in one layer, keys and values together.
+        attention (`str`): The one that transformers chooses where none is asked for.
         max_positions (`int`, *optional*): Longest sequence that the model knows; `None` where it does not say.
         linear_sizes (`dict[str, tuple[int, int]]`): Inputs and outputs of every linear layer but the head, by name.
     """
@@ -37,6 +38,7 @@ class Shape:
     vocab_size: int
     kv_size: int
     max_positions: int | None
+    attention: str
     linear_sizes: dict[str, tuple[int, int]] = field(repr=False)
 
 
@@ -50,7 +52,7 @@ def shape_of(path: str, *, revision: str = "main", trust_remote_code: bool = Fal
 
     try:
         config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust_remote_code)
-        with outside_zero3_init(), torch.device("meta"):
+        with whole_on_every_rank(), torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, ImportError) as error:
         raise PrismError(
@@ -74,6 +76,7 @@ def shape_of(path: str, *, revision: str = "main", trust_remote_code: bool = Fal
         vocab_size=text.vocab_size,
         kv_size=2 * heads * head_size,
         max_positions=getattr(text, "max_position_embeddings", None),
+        attention=str(model.config._attn_implementation),
         linear_sizes=linear,
     )
 
@@ -113,7 +116,11 @@ class Memory:
 
     @property
     def total(self) -> int:
-        return sum(size for size, _ in self.parts.values())
+        """Completions are drawn, votes are drawn, and batches are trained on in turn: the largest of these counts."""
+        turns = (("cache of completions",), ("frozen Solver's cache",), ("activations", "logits"))
+        largest = max(sum(self.parts[name][0] for name in turn if name in self.parts) for turn in turns)
+        passing = {name for turn in turns for name in turn}
+        return largest + sum(size for name, (size, _) in self.parts.items() if name not in passing)
 
 
 def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
@@ -146,11 +153,15 @@ def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
             config.max_answer_length or config.role_settings("solver")["max_completion_length"]
         )
         cache = config.sampling_batch_size * answer * shape.num_layers * shape.kv_size * frozen
-        parts["cache of votes"] = (
+        parts["frozen Solver's cache"] = (
             cache,
             f"{config.sampling_batch_size} x {answer} tokens x L x {shape.kv_size} x {frozen}",
         )
     length = _longest(config, role)
+    if not settings.get("use_vllm"):
+        drawn = min(config.sampling_batch_size, args.per_device_train_batch_size * args.steps_per_generation)
+        cache = drawn * length * shape.num_layers * shape.kv_size * weight
+        parts["cache of completions"] = (cache, f"{drawn} x {length} tokens x L x {shape.kv_size} x {weight}")
     batch = args.per_device_train_batch_size
     half = 2 if settings.get("bf16") or settings.get("fp16") or weight == 2 else 4
     kept = shape.num_layers if args.gradient_checkpointing else 14 * shape.num_layers

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trl_prism._compat import outside_zero3_init
+from trl_prism._compat import whole_on_every_rank
 from trl_prism.core.partition import check_embeddings
 from trl_prism.errors import PrismError, first_line
 from trl_prism.ports.ranks import state
@@ -79,7 +79,7 @@ class SentenceTransformerEmbedder:
     ):
         from sentence_transformers import SentenceTransformer
 
-        with outside_zero3_init():
+        with whole_on_every_rank():
             self.model = SentenceTransformer(
                 name,
                 revision=revision,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trl_prism._compat import outside_zero3_init
+from trl_prism._compat import whole_on_every_rank
 from trl_prism.errors import PrismError, first_line
 from trl_prism.ports.ranks import state
 
@@ -51,7 +51,7 @@ def load_model(path: str, **kwargs: Any) -> "PreTrainedModel":
 
 def load_frozen(path: str, **kwargs: Any) -> "PreTrainedModel":
     """A causal language model that is never trained: in eval mode, without gradients, whole on every rank."""
-    with outside_zero3_init():
+    with whole_on_every_rank():
         model = load_model(path, **kwargs)
     return model.to(state().device).eval().requires_grad_(False)
 

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -14,8 +15,11 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def state(*, cpu: bool = False) -> Any:
+def state(*, cpu: bool = False, timeout: float | None = None) -> Any:
     """accelerate's view of the processes, made on the first call, which decides whether they run on the CPU.
+
+    It also decides how long a collective waits for a rank: `timeout` seconds, by default what torch does, ten minutes
+    on GPUs.
 
     Without an accelerator they do: left to itself, `PartialState` would take the ranks of a CPU launch for processes
     that know nothing of each other, each of them the main one.
@@ -26,7 +30,9 @@ def state(*, cpu: bool = False) -> Any:
 
     if PartialState._shared_state:
         return PartialState()
-    return PartialState(cpu=cpu or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available())
+    kwargs = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
+    cpu = cpu or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    return PartialState(cpu=cpu, **kwargs)
 
 
 def num_ranks() -> int:
@@ -112,7 +118,7 @@ def dealt(
 def together(name: str, work: Callable[[], T]) -> T:
     """A rank's own work, which every rank does at the same time: if it fails on one, all end. A collective.
 
-    Otherwise the others would wait for the one that failed until the process group gives up, half an hour later.
+    Otherwise the others would wait for the one that failed until the process group gives up (`ddp_timeout`).
 
     Args:
         name (`str`): What it is, for the error.

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+# Who serves the one model that it was started with, by what `/v1/models` says of its owner.
+_HOLD_ONE_MODEL = ("vllm", "sglang")
+
+# Sequences that one rank asks for at a time, so that servers have enough to do.
+SEQUENCES_PER_CALL = 1024
+
+
 class ServerSampler:
     """Draws from one or several servers that hold the same model.
 
@@ -35,6 +42,7 @@ class ServerSampler:
         timeout (`float`, *optional*, defaults to `600.0`): Seconds for one request.
         max_retries (`int`, *optional*, defaults to `4`): How often a request is tried again before its server is given
             up; the pauses grow from half a second to eight.
+        all_of_them (`bool`, *optional*, defaults to `True`): Whether every server must answer now, or one suffices.
         api_key (`str`, *optional*): By default what `OPENAI_API_KEY` says, if anything.
 
     Raises:
@@ -51,6 +59,7 @@ class ServerSampler:
         timeout: float = 600.0,
         max_retries: int = 4,
         api_key: str | None = None,
+        all_of_them: bool = True,
     ):
         try:
             import openai
@@ -72,24 +81,38 @@ class ServerSampler:
         self._samples = False
         self._stop_checked: set[str] = set()
         self._without_stop: set[str] = set()
-        self.check()
+        self.check(all_of_them=all_of_them)
 
-    def check(self) -> None:
-        """Asks every server whether it is there and has the model."""
+    def check(self, *, all_of_them: bool) -> None:
+        """Asks every server whether it is there and has the model.
+
+        Raises:
+            PrismError: if one does not answer, where all must, or none does; or if one holds another model and does
+                not load what a request names.
+        """
         for url, client in self.clients.items():
-            names: list[str] = []
             try:
-                names = [entry.id for entry in client.with_options(timeout=10, max_retries=1).models.list()]
+                entries = list(client.with_options(timeout=10, max_retries=1).models.list())
             except (self.openai.InternalServerError, self.openai.NotFoundError) as error:
                 # It is there, but has no list: `transformers serve` of some versions without a cache of the Hub.
                 logger.info("%s lists no models (%s).", url, _reason(error))
+                continue
             except self.openai.OpenAIError as error:
-                raise PrismError(
-                    f"The server {url} does not answer ({_reason(error)}). Start it, or correct the address."
-                ) from error
+                if all_of_them:
+                    raise PrismError(
+                        f"The server {url} does not answer ({_reason(error)}). Start it, or correct the address."
+                    ) from error
+                self._give_up(url, error)
+                continue
             # `transformers serve` lists what it has in its cache and loads any model that it is asked for.
-            if names and self.model not in names:
-                logger.info("%s does not list %s; it lists %s.", url, self.model, ", ".join(names[:5]))
+            fixed = [entry.id for entry in entries if entry.owned_by in _HOLD_ONE_MODEL]
+            if fixed and self.model not in fixed:
+                raise PrismError(
+                    f"The server {url} holds {', '.join(fixed)}, not {self.model}. Start it with that model and "
+                    "run the same command, or use `transformers serve`, which loads what a request names: the Solver "
+                    "is another model in every round."
+                )
+        self._servers()
 
     def sample(
         self,
@@ -140,7 +163,8 @@ class ServerSampler:
                     return
 
         while not left.empty() and not failures:
-            urls = [url for url in self._servers() for _ in range(self.max_concurrency)]
+            # In turn, so that a short list of questions does not all go to the first server.
+            urls = self._servers() * min(self.max_concurrency, max(1, left.qsize()))
             with ThreadPoolExecutor(len(urls), thread_name_prefix="server") as pool:
                 list(pool.map(work, urls))
         if failures:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from trl_prism._compat import outside_zero3_init
+from trl_prism._compat import whole_on_every_rank
 from trl_prism.errors import PrismError
 from trl_prism.ports.models import load_model
 
@@ -37,7 +37,7 @@ def merge_adapter(
     """
     from peft import PeftModel
 
-    with outside_zero3_init():
+    with whole_on_every_rank():
         merged = PeftModel.from_pretrained(
             load_model(start, **{**model_kwargs, "dtype": "float32"}), adapter
         ).merge_and_unload()
@@ -105,3 +105,28 @@ class RestoreMasterWeights(TrainerCallback):
                         safe_set_full_fp32_param(wanted.pop(name), saved.get_tensor(name).float())
         if wanted:
             raise PrismError(f"{self.start} holds no weights of {next(iter(wanted))}; it belongs to another model.")
+
+
+def release_engines(trainer: Any) -> None:
+    """Lets go of a finished phase's DeepSpeed engines, of the trained model and of the KL reference.
+
+    Hooks in torch's C++ part refer to them, which Python's garbage collector cannot see: without this every phase
+    would keep its weights, its optimizer and its reference until the run ends. What they hold is taken from them.
+    """
+    engines = [trainer.model_wrapped, getattr(trainer, "ref_model", None)]
+    trainer.accelerator.free_memory()
+    for engine in engines:
+        if type(engine).__name__ != "DeepSpeedEngine":
+            continue
+        optimizer, module = engine.optimizer, engine.module
+        engine.destroy()
+        for parameter in module.parameters():
+            parameter.__dict__.pop("_z3_optimizer", None)
+            parameter.grad = None
+            if hasattr(parameter, "ds_tensor"):
+                parameter.ds_tensor = None
+        if hasattr(optimizer, "__dict__"):
+            optimizer.__dict__.clear()
+        engine.__dict__.clear()
+        # Python calls it once more when the shell goes.
+        engine.__dict__["destroy"] = lambda: None

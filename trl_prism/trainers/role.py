@@ -33,6 +33,8 @@ class RoleTrainer(GRPOTrainer):
         handoff_start (`str`, *optional*): Folder with weights that an earlier phase saved and this one starts from.
         model_kwargs (`dict`, *optional*): What `model` was loaded with beside its path, as `revision`: with adapters
             it is loaded once more, to merge them.
+        max_sequences (`int`, *optional*): Most completions that one rank generates at a time; by default all of its
+            part of the generation batch, whose cache may not fit. vLLM makes batches of its own.
         phase (`tuple[int, int]`, *optional*, defaults to `(0, 1)`): Which of the role's phases this is, and how many
             there are: the learning-rate schedule runs over all of them.
         reward_funcs (`Sequence[Callable]`): Reward functions as TRL takes them. One that fails on one rank ends all.
@@ -55,6 +57,7 @@ class RoleTrainer(GRPOTrainer):
         handoff_dtype: str = "float32",
         handoff_start: str | None = None,
         model_kwargs: dict[str, Any] | None = None,
+        max_sequences: int | None = None,
         phase: tuple[int, int] = (0, 1),
         reward_funcs: Sequence[Callable[..., Sequence[float | None]]] = (),
         **kwargs: Any,
@@ -62,6 +65,7 @@ class RoleTrainer(GRPOTrainer):
         self.handoff_dtype = handoff_dtype
         self.start_path = handoff_start or str(getattr(model.config, "_name_or_path", ""))
         self.model_kwargs = model_kwargs or {}
+        self.max_sequences = max_sequences
         self.phase = phase
         if reference_path is not None:
             model.config._name_or_path = reference_path
@@ -178,10 +182,21 @@ class RoleTrainer(GRPOTrainer):
             start_schedule_at(scheduler, number * num_training_steps)
         return scheduler
 
-    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
+    ) -> Any:
         if self.use_vllm and getattr(self.vllm_generation, "holds", self.model) is not self.model:
             self._last_loaded_step = -1  # the frozen Solver's weights are in the engine: push ours again
-        completion_ids, logprobs = super()._generate_single_turn(*args, **kwargs)
+        size = len(prompt_ids)
+        if self.max_sequences is not None and not self.use_vllm and images is None:
+            size = self.max_sequences
+        completion_ids, logprobs = [], None
+        # Every rank has as many prompts, so all make as many calls.
+        for start in range(0, len(prompt_ids), size):
+            drawn, logprobs = super()._generate_single_turn(
+                prompt_ids[start : start + size], images, multimodal_fields, num_generations, has_tool_images
+            )
+            completion_ids += drawn
         if self._stop_strings and logprobs is None:
             # TRL cuts after the end token; after a stop string there is none, and padding would be trained on.
             completion_ids = [_without_padding(ids, self._tokenizer.pad_token_id) for ids in completion_ids]

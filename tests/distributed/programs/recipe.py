@@ -7,11 +7,14 @@ FSDP on CPU: accelerate enables it only in a branch for accelerators, so the sta
 is for tests alone.
 """
 
+import contextlib
+import gc
 import json
 import os
 import sys
 from pathlib import Path
 
+import torch
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 
@@ -35,6 +38,15 @@ def record_phases(folder: Path) -> None:
     class Record(TrainerCallback):
         count = 0
 
+        def on_train_begin(self, args, state, control, **kwargs):
+            gc.collect()
+            tensors = [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]
+            storages = {}
+            for tensor in tensors:
+                with contextlib.suppress(RuntimeError):  # a tensor of FSDP's stands for another one, which is here too
+                    storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            type(self).num_bytes = sum(storages.values())
+
         def on_step_end(self, args, state, control, model=None, **kwargs):
             if state.global_step != 1:
                 return
@@ -44,6 +56,7 @@ def record_phases(folder: Path) -> None:
                 "num_processes": found.num_processes,
                 "distributed_type": AcceleratorState().distributed_type.value,
                 "num_parameters": len(parameters),
+                "num_bytes_at_begin": type(self).num_bytes,
                 "num_sharded": sum(p.numel() == 0 or isinstance(p, DTensor) for p in parameters),
             }
             name = f"phase-{type(self).count}-rank-{found.process_index}.json"
