@@ -3,8 +3,9 @@
     python benchmarks/overhead.py
     accelerate launch --config_file accelerate_configs/ddp_cpu.yaml benchmarks/overhead.py
 
-First batches of the lab's real questions are rewarded, and the time of asking, voting and embedding is taken off
-within the same call: a reward that asked and voted alike and then gave a constant would cost just that. What is left
+First the same phase of the lab with TRL's plain trainer and a constant reward of equal cost, in turn with ours. Their
+ratio says whether there is anything to see; the difference is smaller than the noise of a step. So then
+batches of the lab's real questions are rewarded, and the time of asking, voting and embedding is taken off within the same call: a reward that asked and voted alike and then gave a constant would cost just that. What is left
 is what Prism adds: gather, assignment, rarity, visits, metrics. It is shown as a share of the lab's real step and of
 the 38 minutes that the paper reports for the six steps of a Questioner's phase with 2,048 completions each.
 
@@ -22,7 +23,7 @@ import numpy as np
 from datasets import Dataset
 from rich.console import Console
 from rich.table import Table
-from trl import GRPOConfig
+from trl import GRPOConfig, GRPOTrainer
 
 from prism_lab.domain import Lab
 from trl_prism.console import quiet_libraries
@@ -31,9 +32,9 @@ from trl_prism.core.partition import Partition
 from trl_prism.core.rewards import in_band, prism_reward
 from trl_prism.ports.embedders import TfidfEmbedder
 from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
-from trl_prism.ports.ranks import is_main, num_ranks, rank, state
+from trl_prism.ports.ranks import gather_list, is_main, num_ranks, rank, state
 from trl_prism.ports.samplers import SamplingParams, SpreadSampler, TransformersSampler
-from trl_prism.questions import QuestionJudge, QuestionReward, RewardSettings
+from trl_prism.questions import QuestionJudge, QuestionReward, RewardSettings, embed_all
 from trl_prism.trainers import QuestionerTrainer
 
 
@@ -100,12 +101,30 @@ def added_seconds(reward: QuestionReward, completions: list[str], repeats: int) 
     return median(asked), median(added)
 
 
-def lab_step_seconds(reward: QuestionReward) -> float:
-    """The median step of the lab's Questioner: 32 prompts, 4 completions, 10 votes."""
+class Constant:
+    """Asks, votes and embeds as the Questioner's reward does, and gives 0 for everything."""
+
+    __name__ = "constant"
+
+    def __init__(self, reward: QuestionReward):
+        self.reward = reward
+
+    def __call__(self, *, completions: list[str], **_: Any) -> list[float]:
+        texts = gather_list(completions)
+        batch = self.reward.judge.judge(texts, num_votes=self.reward.num_votes, seed=0)
+        embed_all(self.reward.embedder, [candidate.question for candidate in batch if candidate.usable])
+        return [0.0] * len(completions)
+
+
+def lab_step_seconds(reward: QuestionReward, *, ours: bool = True) -> float:
+    """The median step of the lab's Questioner: 32 prompts, 4 completions, 10 votes.
+
+    Without `ours`, of TRL's plain trainer with a constant reward of equal cost.
+    """
     prompt = reward.judge.domain.questioner_prompt()
     args = GRPOConfig(
         output_dir="runs/overhead",
-        max_steps=4,
+        max_steps=6,
         num_generations=4,
         per_device_train_batch_size=128 // num_ranks(),
         max_completion_length=27,
@@ -116,19 +135,22 @@ def lab_step_seconds(reward: QuestionReward) -> float:
         report_to="none",
         save_strategy="no",
     )
-    trainer = QuestionerTrainer(
-        model=load_model(BASE),
-        args=args,
-        train_dataset=Dataset.from_list([{"prompt": prompt}] * 32),
-        processing_class=load_tokenizer(BASE),
-        question_reward=reward,
-    )
+    common: dict[str, Any] = {
+        "model": load_model(BASE),
+        "args": args,
+        "train_dataset": Dataset.from_list([{"prompt": prompt}] * 32),
+        "processing_class": load_tokenizer(BASE),
+    }
+    if ours:
+        trainer: Any = QuestionerTrainer(question_reward=reward, **common)
+    else:
+        trainer = GRPOTrainer(reward_funcs=[Constant(reward)], **common)
     trainer.train()
     return median([entry["step_time"] for entry in trainer.state.log_history if "step_time" in entry][1:])
 
 
 def scaling(sizes: list[int]) -> Table:
-    """Assignment, reward and visits alone."""
+    """Gather, assignment, reward and visits alone. On all ranks, since a gather takes all."""
     rng = np.random.default_rng(0)
 
     def unit(n: int) -> np.ndarray:
@@ -137,7 +159,7 @@ def scaling(sizes: list[int]) -> Table:
 
     partition = Partition.fit(unit(1024), 128, embedder="random", corpus_hash="", seed=0)
     table = Table(title="assignment, reward and visits, K = 128, d = 1024")
-    for head in ("questions", "milliseconds", "microseconds a question", "peak MB", "kB a question"):
+    for head in ("questions", "gather, ms", "the rest, ms", "microseconds a question", "peak MB", "kB a question"):
         table.add_column(head, justify="right")
     for n in sizes:
         embeddings, agreement = unit(n), rng.integers(0, 11, n) / 10
@@ -160,8 +182,15 @@ def scaling(sizes: list[int]) -> Table:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         middle = median(seconds)
+        own = ["a question of about as many characters as the lab's are, which is eighty or so"] * (n // num_ranks())
+        gathers = []
+        for _ in range(8):
+            start = time.perf_counter()
+            gather_list(own)
+            gathers.append(time.perf_counter() - start)
         table.add_row(
             f"{n:,}",
+            f"{1e3 * median(gathers[1:]):.2f}",
             f"{1e3 * middle:.2f}",
             f"{1e6 * middle / n:.2f}",
             f"{peak / 2**20:.2f}",
@@ -179,7 +208,10 @@ def main() -> None:
     state(cpu=True)
     quiet_libraries()
     reward = build(args.votes)
-    step = lab_step_seconds(reward)
+    # In turn, since the machine's speed drifts.
+    steps = [(lab_step_seconds(reward, ours=False), lab_step_seconds(reward)) for _ in range(args.repeats)]
+    plain, step = (median(times) for times in zip(*steps, strict=True))
+    ratio = median([ours / theirs for theirs, ours in steps])
     console = Console(width=120)
     table = Table(title=f"{num_ranks()} rank(s); a step of the lab takes {step:.2f} s")
     for head in (
@@ -198,10 +230,16 @@ def main() -> None:
         share = f"{100 * added / (step * n / 128):.2f} %"
         paper = f"{100 * added / n * 2048 / PAPER_STEP_SECONDS:.4f} %"
         table.add_row(f"{n:,}", f"{asked:.2f}", f"{1e3 * added:.1f}", f"{1e3 * added / n:.3f}", share, paper)
+    scaled = scaling([256, 1024, 4096, 16384, 65536])
     if is_main():
+        console.print(
+            f"{num_ranks()} rank(s), side by side: plain GRPOTrainer with a constant reward of equal cost "
+            f"{plain:.3f} s a step, ours {step:.3f} s; ratio {ratio:.3f} (median of "
+            f"{args.repeats} pairs: "
+            f"{', '.join(f'{ours / theirs:.3f}' for theirs, ours in steps)})"
+        )
         console.print(table)
-        if num_ranks() == 1:
-            console.print(scaling([256, 1024, 4096, 16384, 65536]))
+        console.print(scaled)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,13 @@ def main() -> None:
             continue
         model = load_model(args.model, dtype=args.dtype, attn_implementation=asked).to(state().device)
         for length in lengths:
-            figures = measure(model, length=length, batch_size=args.batch_size, repeats=args.repeats)
+            try:
+                figures = measure(model, length=length, batch_size=args.batch_size, repeats=args.repeats)
+            except torch.OutOfMemoryError:
+                model.zero_grad()
+                torch.cuda.empty_cache()
+                table.add_row(asked, f"{length:,}", "-", "-", "-", "out of memory: smaller --batch_size")
+                continue
             rates = (f"{figures[name][0]:,.0f}" for name in ("generated", "scored", "trained"))
             table.add_row(asked, f"{length:,}", *rates, f"{max(memory for _, memory in figures.values()):.2f}")
         del model

@@ -16,6 +16,9 @@ NAMED = [
     for recipe in RECIPES
     for name in sorted(set(re.findall(r"accelerate_configs/(\w+)\.yaml", recipe.read_text()))) or ["single_cpu"]
 ]
+# Beyond what recipes name: every launch configuration for GPUs with the main recipe, and the Slurm script's.
+MAIN = ROOT / "recipes" / "qwen3-4b-base" / "prism.yaml"
+NAMED += [(MAIN, name) for name in ("zero2", "multi_gpu", "zero3_multinode")]
 
 
 def test_there_are_recipes():
