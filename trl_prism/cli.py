@@ -19,6 +19,9 @@ def guarded(action: Callable[[], object]) -> int:
     """
     # One thread per process: several share the cores, and more threads than cores make steps many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from trl_prism.ports.stopping import die_with_launcher
+
+    die_with_launcher()
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     from trl_prism.errors import PrismError, StopRequested, WorkError
 

@@ -51,7 +51,7 @@ _stop = _Stop()
 
 
 def watch(file: Path, *, grace: float) -> None:
-    """From now on SIGTERM asks this process for a stop, and so does the death of its launcher.
+    """From now on SIGTERM asks this process for a stop.
 
     Args:
         file (`Path`): Made by the rank that is asked, seen by all; it must not exist.
@@ -61,7 +61,6 @@ def watch(file: Path, *, grace: float) -> None:
     _stop.file, _stop.asked, _stop.grace = file, False, grace
     if threading.current_thread() is threading.main_thread():
         _stop.before = signal.signal(signal.SIGTERM, _stop)
-        _die_with_launcher()
 
 
 def release() -> None:
@@ -85,8 +84,11 @@ def check() -> None:
         raise StopRequested
 
 
-def _die_with_launcher() -> None:
-    """Has the kernel send SIGTERM when the launcher ends, however it ends. Linux only."""
+def die_with_launcher() -> None:
+    """Has the kernel send SIGTERM when the launcher ends, however it ends. Linux only.
+
+    Called before anything else: a rank that waits for the others to join waits for a launcher that may be gone.
+    """
     parent = os.getppid()
     if not sys.platform.startswith("linux"):
         return
