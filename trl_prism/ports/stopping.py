@@ -96,6 +96,8 @@ def die_with_launcher() -> None:
         command = Path(f"/proc/{parent}/cmdline").read_bytes()
     except OSError:
         return
+    if parent == 1 and "TORCHELASTIC_RUN_ID" in os.environ and not any(word in command for word in _LAUNCHERS):
+        os.kill(os.getpid(), signal.SIGTERM)  # it ended before we began
     if any(word in command for word in _LAUNCHERS):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it ended in between
