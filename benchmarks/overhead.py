@@ -4,9 +4,11 @@
     accelerate launch --config_file accelerate_configs/ddp_cpu.yaml benchmarks/overhead.py
 
 First the same phase of the lab with TRL's plain trainer and a constant reward of equal cost, in turn with ours. Their
-ratio says whether there is anything to see; the difference is smaller than the noise of a step. So then
-batches of the lab's real questions are rewarded, and the time of asking, voting and embedding is taken off within the
-same call: a reward that asked and voted alike and then gave a constant would cost just that. What is left is what Prism adds: gather, assignment, rarity, visits, metrics. It is shown as a share of the lab's real step and of
+ratio says whether there is anything to see; the difference is smaller than the noise of a step.
+
+So then batches of the lab's real questions are rewarded, and the time of asking, voting and embedding is taken off
+within the same call: a reward that asked and voted alike and then gave a constant would cost just that. What is left
+is what Prism adds: gather, assignment, rarity, visits, metrics. It is shown as a share of the lab's real step and of
 the 38 minutes that the paper reports for the six steps of a Questioner's phase with 2,048 completions each.
 
 Then time and memory of assignment, reward and visits alone, up to 65,536 questions, K = 128, d = 1024.

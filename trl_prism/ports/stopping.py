@@ -89,16 +89,17 @@ def die_with_launcher() -> None:
 
     Called before anything else: a rank that waits for the others to join waits for a launcher that may be gone.
     """
-    parent = os.getppid()
     if not sys.platform.startswith("linux"):
         return
+    parent = os.getppid()
     try:
         command = Path(f"/proc/{parent}/cmdline").read_bytes()
     except OSError:
-        return
-    if parent == 1 and "TORCHELASTIC_RUN_ID" in os.environ and not any(word in command for word in _LAUNCHERS):
-        os.kill(os.getpid(), signal.SIGTERM)  # it ended before we began
-    if any(word in command for word in _LAUNCHERS):
+        command = b""
+    launched = any(word in command for word in _LAUNCHERS)
+    if launched:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended in between
-            os.kill(os.getpid(), signal.SIGTERM)
+    # It ended before we began, or between two of these lines.
+    orphaned = os.getppid() != parent or (parent == 1 and not launched)
+    if orphaned and (launched or "TORCHELASTIC_RUN_ID" in os.environ):
+        os.kill(os.getpid(), signal.SIGTERM)
