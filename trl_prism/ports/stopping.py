@@ -96,7 +96,8 @@ def die_with_launcher() -> None:
         command = Path(f"/proc/{parent}/cmdline").read_bytes()
     except OSError:
         command = b""
-    launched = any(word in command for word in _LAUNCHERS)
+    # A parent that is about to be gone has no command line any more.
+    launched = not command or any(word in command for word in _LAUNCHERS)
     if launched:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     # It ended before we began, or between two of these lines.
