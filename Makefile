@@ -25,8 +25,11 @@ demo: install
 	$(BIN)/accelerate launch --config_file accelerate_configs/single_cpu.yaml recipes/prism.py \
 		--config recipes/lab/prism.yaml --output_dir $$dir
 
+# Two files of tests at a time; most processes of tests have one thread.
+WORKERS ?= 2
+
 test: install lint
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile
 
 # Takes half an hour: the long tests, and the quick ones on the oldest supported transformers.
 test-long: install
@@ -34,7 +37,7 @@ test-long: install
 	$(MAKE) test-oldest
 
 test-oldest: .venv-oldest/installed
-	.venv-oldest/bin/python -m pytest -m "not long"
+	.venv-oldest/bin/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile
 
 .venv-oldest/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-oldest
