@@ -59,9 +59,11 @@ def _run(command: str, args: Sequence[str]) -> None:
     if command == "evaluate":
         from trl_prism.evaluate.command import EvaluateConfig
         from trl_prism.evaluate.command import run as evaluate
+        from trl_prism.ports.ranks import leave
         from trl_prism.recipe import parse_dataclass
 
         evaluate(parse_dataclass(EvaluateConfig, args, prog="trl-prism evaluate"))
+        leave()
     elif command == "plan":
         from trl_prism.plan.command import run as plan
 

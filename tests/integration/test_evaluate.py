@@ -276,8 +276,8 @@ def test_one_clear_error(lab_file, base, tmp_path, args, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_tokens": 0}, "`max_tokens` is 0; it must lie between 1"),
-        ({"num_samples": -1}, "`num_samples` is -1; it must lie between 0"),
+        ({"max_tokens": 0}, "`max_tokens` is 0; it must be at least 1"),
+        ({"num_samples": -1}, "`num_samples` is -1; it must be at least 0"),
         ({"top_p": 2.0}, "`top_p` is 2.0; it must lie between"),
         ({"temperature": 0.0}, "all samples would be the same"),
         ({"dtype": "float99"}, "`dtype` is 'float99'"),

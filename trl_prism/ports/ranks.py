@@ -35,6 +35,15 @@ def state(*, cpu: bool = False, timeout: float | None = None) -> Any:
     return PartialState(cpu=cpu, **kwargs)
 
 
+def leave() -> None:
+    """Ends the process group when all ranks have come here; without it one that is slower may abort at its exit."""
+    from accelerate import PartialState
+
+    if PartialState._shared_state and num_ranks() > 1:
+        state().wait_for_everyone()
+        state().destroy_process_group()
+
+
 def num_ranks() -> int:
     return int(state().num_processes)
 

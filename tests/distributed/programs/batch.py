@@ -14,7 +14,7 @@ from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.partition import Partition
 from trl_prism.ports.embedders import TfidfEmbedder
 from trl_prism.ports.models import load_frozen, load_tokenizer
-from trl_prism.ports.ranks import num_ranks, rank, state
+from trl_prism.ports.ranks import leave, num_ranks, rank, state
 from trl_prism.ports.samplers import LogprobScorer, SamplingParams, SpreadSampler, TransformersSampler
 from trl_prism.questions import PlausibilityGate, QuestionJudge, QuestionReward, RewardSettings
 
@@ -68,6 +68,7 @@ def main(folder: Path) -> None:
         "few": [completion.text for completion in few],
     }
     (folder / f"rank-{rank()}.json").write_text(json.dumps(result))
+    leave()
 
 
 if __name__ == "__main__":
