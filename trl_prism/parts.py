@@ -70,7 +70,6 @@ class Parts:
             trust_remote_code=config.trust_remote_code,
             eos_token=config.eos_token,
         )
-        self.engine: SharedEngine | None = self._start_engine()
         if config.vote_engine == "server":  # asked now, not after the first phase
             self._voters(config.model_name_or_path, all_of_them=True)
         held_out = tuple(self.domain.held_out_problems()[: config.max_eval_problems])
@@ -86,6 +85,8 @@ class Parts:
         )
         self.fitted = False
         self.partition = self._partition(reference, kept)
+        # After everything that can be refused: it loads a model.
+        self.engine: SharedEngine | None = self._start_engine()
         self.memory = VisitMemory(self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update)
         self.plausibility: PlausibilityGate | None = None
         if config.min_question_logprob_quantile is not None:
