@@ -3,28 +3,35 @@
     python benchmarks/overhead.py
     accelerate launch --config_file accelerate_configs/ddp_cpu.yaml benchmarks/overhead.py
 
-First the same phase of the lab with TRL's plain trainer and a constant reward of equal cost, in turn with ours. Their
-ratio says whether there is anything to see; the difference is smaller than the noise of a step.
+First the lab's phase with TRL's plain trainer and a constant reward of equal cost, and with ours, a step of each in
+turn. Both have a learning rate of 0 and the same seeds, so that a step of one writes, asks and answers just what the
+same step of the other does, and the ratio of the two times is the overhead: all of it, reward, metrics and checks.
 
-So then batches of the lab's real questions are rewarded, and the time of asking, voting and embedding is taken off
-within the same call: a reward that asked and voted alike and then gave a constant would cost just that. What is left
-is what Prism adds: gather, assignment, rarity, visits, metrics. It is shown as a share of the lab's real step and of
-the 38 minutes that the paper reports for the six steps of a Questioner's phase with 2,048 completions each.
+Then batches of the lab's real questions are rewarded, and the time of asking, voting and embedding is taken off
+within the same call. What is left is the reward's part: gather, assignment, rarity, visits, metrics. It is shown as a
+share of the lab's real step and of the 38 minutes that the paper reports for the six steps of a Questioner's phase, of
+2,048 completions each.
 
 Then time and memory of assignment, reward and visits alone, up to 65,536 questions, K = 128, d = 1024.
 """
 
 import argparse
+import threading
 import time
 import tracemalloc
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from rich.console import Console
 from rich.table import Table
+from scipy.stats import bootstrap
+from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from prism_lab.domain import Lab
@@ -104,51 +111,85 @@ def added_seconds(reward: QuestionReward, completions: list[str], repeats: int) 
 
 
 class Constant:
-    """Asks, votes and embeds as the Questioner's reward does, and gives 0 for everything."""
+    """Asks the same, votes and embeds as the Questioner's reward does, and gives 0 for everything."""
 
     __name__ = "constant"
 
     def __init__(self, reward: QuestionReward):
         self.reward = reward
 
-    def __call__(self, *, completions: list[str], **_: Any) -> list[float]:
+    def __call__(self, *, completions: list[str], trainer_state: Any, **_: Any) -> list[float]:
         texts = gather_list(completions)
-        batch = self.reward.judge.judge(texts, num_votes=self.reward.num_votes, seed=0)
+        seed = self.reward._batch_seed(trainer_state)
+        batch = self.reward.judge.judge(texts, num_votes=self.reward.num_votes, seed=seed)
         embed_all(self.reward.embedder, [candidate.question for candidate in batch if candidate.usable])
         return [0.0] * len(completions)
 
 
-def lab_step_seconds(reward: QuestionReward, *, ours: bool = True) -> float:
-    """The median step of the lab's Questioner: 32 prompts, 4 completions, 10 votes.
+class Turns(TrainerCallback):
+    """Two trainers that take a step each in turn, so that what slows the machine down slows both; and their seconds.
 
-    Without `ours`, of TRL's plain trainer with a constant reward of equal cost.
+    Who is first changes with every step: the second one finds caches warm.
+    Everything that a trainer does, its set-up included, falls into one of its turns, so the ranks' collectives come in
+    the same order on all of them.
     """
-    prompt = reward.judge.domain.questioner_prompt()
+
+    def __init__(self, number: int, batons: Sequence[threading.Semaphore]):
+        self.number, self.own, self.other = number, batons[number], batons[1 - number]
+        self.seconds: list[float] = []
+
+    def run(self, trainer: GRPOTrainer) -> None:
+        self.own.acquire()
+        trainer.add_callback(self)
+        try:
+            trainer.train()
+        finally:
+            self.other.release()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        was_first = (state.global_step - 1) % 2 == self.number
+        if state.global_step > 0 and was_first:
+            self.other.release()
+            self.own.acquire()
+        torch.manual_seed(1000 * state.global_step + rank())  # both write and answer the same
+        self.start = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.seconds.append(time.perf_counter() - self.start)
+
+
+def lab_steps(num_votes: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of each step of the lab's Questioner, 32 prompts, 4 completions, 10 votes, with TRL's plain trainer and
+    a constant reward of equal cost, and with ours."""
+    rewards = build(num_votes), build(num_votes)
     args = GRPOConfig(
         output_dir="runs/overhead",
-        max_steps=6,
+        max_steps=steps + 2,
+        learning_rate=0.0,
         num_generations=4,
         per_device_train_batch_size=128 // num_ranks(),
         max_completion_length=27,
         use_cpu=True,
         bf16=False,
-        logging_steps=1,
         disable_tqdm=True,
         report_to="none",
+        logging_strategy="no",
         save_strategy="no",
     )
     common: dict[str, Any] = {
-        "model": load_model(BASE),
         "args": args,
-        "train_dataset": Dataset.from_list([{"prompt": prompt}] * 32),
+        "train_dataset": Dataset.from_list([{"prompt": Lab().questioner_prompt()}] * 32),
         "processing_class": load_tokenizer(BASE),
     }
-    if ours:
-        trainer: Any = QuestionerTrainer(question_reward=reward, **common)
-    else:
-        trainer = GRPOTrainer(reward_funcs=[Constant(reward)], **common)
-    trainer.train()
-    return median([entry["step_time"] for entry in trainer.state.log_history if "step_time" in entry][1:])
+    plain = GRPOTrainer(model=load_model(BASE), reward_funcs=[Constant(rewards[0])], **common)
+    ours = QuestionerTrainer(model=load_model(BASE), question_reward=rewards[1], **common)
+    batons = threading.Semaphore(1), threading.Semaphore(0)
+    turns = [Turns(number, batons) for number in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        for result in [threads.submit(turn.run, trainer) for turn, trainer in zip(turns, (plain, ours), strict=True)]:
+            result.result()
+    # The first two warm up.
+    return np.array(turns[0].seconds[2:]), np.array(turns[1].seconds[2:])
 
 
 def scaling(sizes: list[int]) -> Table:
@@ -204,16 +245,17 @@ def scaling(sizes: list[int]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", type=int, nargs="+", default=[128, 2048])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="of the reward alone")
+    parser.add_argument("--steps", type=int, default=60, help="of each of the two trainers, even")
     parser.add_argument("--votes", type=int, default=10)
     args = parser.parse_args()
     state(cpu=True)
     quiet_libraries()
     reward = build(args.votes)
-    # In turn, since the machine's speed drifts.
-    steps = [(lab_step_seconds(reward, ours=False), lab_step_seconds(reward)) for _ in range(args.repeats)]
-    plain, step = (median(times) for times in zip(*steps, strict=True))
-    ratio = median([ours / theirs for theirs, ours in steps])
+    # Two steps together: in one of them ours was first, in the other plain.
+    plain, ours = (seconds.reshape(-1, 2).mean(axis=1) for seconds in lab_steps(args.votes, args.steps))
+    ratios, step = ours / plain, float(np.median(ours))
+    interval = bootstrap((ratios,), np.median, rng=0).confidence_interval
     console = Console(width=120)
     table = Table(title=f"{num_ranks()} rank(s); a step of the lab takes {step:.2f} s")
     for head in (
@@ -236,9 +278,8 @@ def main() -> None:
     if is_main():
         console.print(
             f"{num_ranks()} rank(s), side by side: plain GRPOTrainer with a constant reward of equal cost "
-            f"{plain:.3f} s a step, ours {step:.3f} s; ratio {ratio:.3f} (median of "
-            f"{args.repeats} pairs: "
-            f"{', '.join(f'{ours / theirs:.3f}' for theirs, ours in steps)})"
+            f"{np.median(plain):.3f} s a step, ours {step:.3f} s; median ratio over {len(ratios)} times two steps "
+            f"{np.median(ratios):.4f}, 95 % bootstrap interval {interval.low:.4f} to {interval.high:.4f}"
         )
         console.print(table)
         console.print(scaled)
