@@ -84,9 +84,14 @@ def solve_batching(
     return Batching(per_rank // passes, passes, passes * (prompts_per_step // per_update))
 
 
-def updates_per_batch(args: Any) -> int:
-    """Optimizer updates that one generation batch is used for, by a role's `GRPOConfig`."""
-    return max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps)
+def updates_per_batch(args: Any, *, num_iterations: int | None = None) -> int:
+    """Optimizer updates that one generation batch is used for.
+
+    Args:
+        args: A role's `GRPOConfig`, or a [`Batching`] and `num_iterations` beside it.
+    """
+    iterations = args.num_iterations if num_iterations is None else num_iterations
+    return int(max(1, args.steps_per_generation * iterations // args.gradient_accumulation_steps))
 
 
 def _neighbours(value: int, divisor: int) -> str:

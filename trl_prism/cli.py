@@ -30,7 +30,7 @@ def guarded(action: Callable[[], object]) -> int:
     except PrismError as error:
         if isinstance(error, WorkError) and error.__cause__ is not None:  # a fault, no input
             traceback.print_exception(error.__cause__)
-        sys.stderr.write(f"\nerror: {error}\n")
+        sys.stderr.write(_said(error))
         return 2
     except StopRequested:
         sys.stderr.write("\nThe run was told to stop. All that was done is saved; the same command goes on.\n")
@@ -39,6 +39,15 @@ def guarded(action: Callable[[], object]) -> int:
         sys.stderr.write("\nInterrupted. Finished stages and whole checkpoints are kept; the same command goes on.\n")
         return 128 + signal.SIGINT
     return 0
+
+
+def _said(error: Exception) -> str:
+    """The error as a rank says it: whole on the first one, in a line on the others, which mostly have the same."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
+        return f"\nerror: {error}\n"
+    first, *more = str(error).splitlines()
+    return f"[rank {rank}] {first}{' [...]' if more else ''}\n"
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml
 from trl import GRPOConfig
 
-from trl_prism.batching import Batching, solve_batching
+from trl_prism.batching import Batching, solve_batching, updates_per_batch
 from trl_prism.errors import PrismError, first_line, raise_all
 from trl_prism.violations import ROLES, violations
 
@@ -259,6 +259,21 @@ class PrismConfig:
         """The merged settings of one role, by precedence: its mapping, the shared ones, the defaults."""
         return {**COMMON_DEFAULTS, **ROLE_DEFAULTS[role], **self.shared, **getattr(self, role)}
 
+    @property
+    def base_kwargs(self) -> dict[str, Any]:
+        """What the base model, its configuration and its tokenizer are loaded with beside the path."""
+        return {"revision": self.model_revision, "trust_remote_code": self.trust_remote_code}
+
+    @property
+    def answer_length(self) -> int:
+        """Most tokens of a vote."""
+        return int(self.max_answer_length or self.role_settings("solver")["max_completion_length"])
+
+    def colocated(self, role: str) -> bool:
+        """Whether a role generates with vLLM's colocated engine."""
+        settings = self.role_settings(role)
+        return bool(settings.get("use_vllm")) and settings.get("vllm_mode", "colocate") == "colocate"
+
     def role_config(
         self, role: str, *, output_dir: str, seed: int, num_ranks: int = 1, for_this_machine: bool = True
     ) -> GRPOConfig:
@@ -296,7 +311,7 @@ class PrismConfig:
 
         TRL draws new completions after a restart, so a checkpoint elsewhere would not go on as it would have.
         """
-        per_batch = batching.steps_per_generation * settings["num_iterations"] // batching.gradient_accumulation_steps
+        per_batch = updates_per_batch(batching, num_iterations=settings["num_iterations"])
         given = settings.get("save_steps")
         if given is None:
             return -(-DEFAULT_SAVE_STEPS // per_batch) * per_batch

@@ -26,6 +26,7 @@ from trl_prism.domains import load_domain
 from trl_prism.errors import PrismError, first_line
 from trl_prism.ports.attention import resolve_attention
 from trl_prism.ports.embedders import build_embedder
+from trl_prism.ports.files import nearest_existing
 from trl_prism.ports.models import load_frozen, load_tokenizer
 from trl_prism.ports.ranks import state
 from trl_prism.ports.samplers import SamplingParams, TransformersSampler
@@ -170,8 +171,7 @@ def _memory() -> tuple[str, str]:
 
 
 def _disk(config: PrismConfig | None) -> tuple[str, str]:
-    folder = Path(config.output_dir if config else ".").absolute()
-    place = next(path for path in (folder, *folder.parents) if path.exists())
+    place = nearest_existing(Path(config.output_dir if config else ".").absolute())
     with tempfile.TemporaryFile(dir=place if place.is_dir() else place.parent):
         pass
     free = shutil.disk_usage(place).free
@@ -244,14 +244,11 @@ def _embedder(config: PrismConfig) -> tuple[str, str]:
 def _vote(config: PrismConfig) -> tuple[str, str]:
     """One question, a few answers, one vote, with the recipe's own model."""
     domain = load_domain(config.domain, **mapping(config.domain_kwargs))
-    kwargs = {"revision": config.model_revision, "trust_remote_code": config.trust_remote_code}
-    tokenizer = load_tokenizer(config.model_name_or_path, eos_token=config.eos_token, **kwargs)
-    model = load_frozen(config.model_name_or_path, dtype=config.dtype, **kwargs)
-    held_out = domain.held_out_problems()
-    question = held_out[0].question if held_out else domain.reference_questions()[0]
+    tokenizer = load_tokenizer(config.model_name_or_path, eos_token=config.eos_token, **config.base_kwargs)
+    model = load_frozen(config.model_name_or_path, dtype=config.dtype, **config.base_kwargs)
     params = SamplingParams(max_tokens=min(64, config.role_settings("solver")["max_completion_length"]))
     [drawn] = TransformersSampler(model, tokenizer, batch_size=4).sample(
-        [domain.solver_prompt(question)], num_samples=4, params=params, seed=0
+        [domain.solver_prompt(domain.example_question())], num_samples=4, params=params, seed=0
     )
     [vote] = domain.vote_all([[domain.extract_answer(completion.text) for completion in drawn]])
     return OK, f"4 answers of at most {params.max_tokens} tokens: {vote.answer!r} with agreement {vote.agreement:.2f}"

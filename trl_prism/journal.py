@@ -22,7 +22,8 @@ from typing import Any
 
 from trl_prism.core.partition import fingerprint
 from trl_prism.errors import PrismError
-from trl_prism.ports.files import digest, fault_of_files, write_text
+from trl_prism.ports.files import described, fault_of_files, write_text
+from trl_prism.run_dir import RunDirectory
 
 
 logger = logging.getLogger(__name__)
@@ -226,10 +227,7 @@ class Journal:
         self.done = {place: self.done[place] for place in kept}
 
     def _described(self, files: Sequence[Path]) -> dict[str, dict[str, Any]]:
-        return {
-            str(file.relative_to(self.folder)): {"bytes": file.stat().st_size, "sha256": digest(file)}
-            for file in files
-        }
+        return {str(file.relative_to(self.folder)): described(file) for file in files}
 
     def _path(self, position: Position) -> Path:
         number, stage = position
@@ -258,7 +256,7 @@ _RESULTS = {
 def outputs_of(folder: Path, position: Position) -> list[Path]:
     """The files that a stage's record vouches for."""
     number, stage = position
-    round_folder = folder / f"round-{number:02d}"
+    round_folder = RunDirectory(folder).round(number)
     return sorted(file for pattern in _RESULTS[stage] for file in round_folder.glob(pattern) if file.is_file())
 
 

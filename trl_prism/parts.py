@@ -30,13 +30,17 @@ from trl_prism.ports.models import load_frozen, load_model, load_tokenizer
 from trl_prism.ports.ranks import from_main, is_main, num_ranks
 from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, SpreadSampler, TransformersSampler
 from trl_prism.ports.server import ServerSampler
-from trl_prism.ports.vllm import SEQUENCES_PER_CALL, ColocatedSampler, SharedEngine, start_engine
+from trl_prism.ports.vllm import ColocatedSampler, SharedEngine, start_engine
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
 from trl_prism.trainers.checkpoints import latest
 from trl_prism.trainers.handoff import release_engines
 
 
 logger = logging.getLogger(__name__)
+
+# Sequences that one rank asks an engine or servers for at a time. They make batches of their own, and the colocated
+# engine is pushed the weights once for each such share, so it is a large one.
+SEQUENCES_PER_CALL = 1024
 
 
 class Parts:
@@ -64,18 +68,18 @@ class Parts:
                 "%s cannot run here: %s. sdpa is used instead.", self.attention.asked, self.attention.reason
             )
         self.attention_in_use: str | None = None
-        self.tokenizer = load_tokenizer(
-            config.model_name_or_path,
-            revision=config.model_revision,
-            trust_remote_code=config.trust_remote_code,
-            eos_token=config.eos_token,
-        )
+        self.tokenizer = load_tokenizer(config.model_name_or_path, eos_token=config.eos_token, **config.base_kwargs)
         if config.vote_engine == "server":  # asked now, not after the first phase
             self._voters(config.model_name_or_path, all_of_them=True)
         held_out = tuple(self.domain.held_out_problems()[: config.max_eval_problems])
         self.problem_sets = [ProblemSet(HELD_OUT, held_out, {"domain": config.domain})] if held_out else []
         self.problem_sets += [
-            load_benchmark(name, data_dir=config.benchmarks_dir, max_problems=config.max_eval_problems)
+            load_benchmark(
+                name,
+                data_dir=config.benchmarks_dir,
+                folder_field="benchmarks_dir",
+                max_problems=config.max_eval_problems,
+            )
             for name in config.benchmarks or ()
         ]
         check_names(self.problem_sets)
@@ -97,11 +101,7 @@ class Parts:
         config = self.config
         if config.partition_path:
             partition = Partition.load(config.partition_path)
-            if partition.num_clusters != config.num_clusters:
-                raise PrismError(
-                    f"The partition of `partition_path` has {partition.num_clusters} clusters, `num_clusters` is "
-                    f"{config.num_clusters}. Set it to {partition.num_clusters}."
-                )
+            partition.check_num_clusters(config.num_clusters)
             partition.check_embedder(self.embedder.fingerprint)
             return partition
         if kept is not None and kept.exists():
@@ -223,7 +223,7 @@ class Parts:
     def _start_engine(self) -> SharedEngine | None:
         config = self.config
         asked = [config.role_config(role, output_dir="unused", seed=0, num_ranks=num_ranks()) for role in ROLES]
-        users = [args for args in asked if args.use_vllm and args.vllm_mode == "colocate"]
+        users = [args for role, args in zip(ROLES, asked, strict=True) if config.colocated(role)]
         if not users:
             return None
         first = users[0]  # both have the same, see `trl_prism.violations`
@@ -246,7 +246,7 @@ class Parts:
     def vote_params(self) -> SamplingParams:
         config = self.config
         return SamplingParams(
-            max_tokens=config.max_answer_length or config.role_settings("solver")["max_completion_length"],
+            max_tokens=config.answer_length,
             temperature=config.vote_temperature,
             top_p=config.vote_top_p,
             top_k=config.vote_top_k,

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trl_prism.config import PrismConfig
+from trl_prism.config import ROLES, PrismConfig
 from trl_prism.core.partition import Partition
 from trl_prism.domains.base import Domain
 from trl_prism.errors import PrismError, all_messages, raise_all
 from trl_prism.plan.sizes import Launch, Shape, disk_of, shape_of, trained_parameters
 from trl_prism.ports import vllm
+from trl_prism.ports.files import nearest_existing
 from trl_prism.ports.models import load_tokenizer
 from trl_prism.ports.samplers import encode
 from trl_prism.run_dir import RunDirectory
@@ -23,25 +24,18 @@ from trl_prism.run_dir import RunDirectory
 GIB = 2**30
 
 
-def check(config: PrismConfig, domain: Domain, launch: Launch) -> None:
-    """Raises [`PrismError`] with all that cannot work."""
+def check(config: PrismConfig, domain: Domain, launch: Launch) -> Shape:
+    """Raises [`PrismError`] with all that cannot work; returns the base model's shape."""
     tokenizer: Any = None
     shape: Shape | None = None
 
     def load_words() -> None:
         nonlocal tokenizer
-        tokenizer = load_tokenizer(
-            config.model_name_or_path,
-            revision=config.model_revision,
-            trust_remote_code=config.trust_remote_code,
-            eos_token=config.eos_token,
-        )
+        tokenizer = load_tokenizer(config.model_name_or_path, eos_token=config.eos_token, **config.base_kwargs)
 
     def load_shape() -> None:
         nonlocal shape
-        shape = shape_of(
-            config.model_name_or_path, revision=config.model_revision, trust_remote_code=config.trust_remote_code
-        )
+        shape = shape_of(config.model_name_or_path, **config.base_kwargs)
 
     messages = all_messages(load_shape) or all_messages(load_words)
     checks: list[Callable[[], object]] = [
@@ -50,14 +44,16 @@ def check(config: PrismConfig, domain: Domain, launch: Launch) -> None:
         lambda: _partition(config),
         lambda: _engine(config),
     ]
-    if tokenizer is not None:
-        checks.append(lambda: check_template(tokenizer, domain))
+    # Without a template that works there are no prompts to measure.
+    template = all_messages(lambda: check_template(tokenizer, domain)) if tokenizer is not None else []
     if shape is not None:
         checks.append(lambda: trained_parameters(config, shape))
         checks.append(lambda: check_disk(config, shape, launch))
-    if shape is not None and tokenizer is not None and not all_messages(lambda: check_template(tokenizer, domain)):
-        checks.append(lambda: check_lengths(config, domain, tokenizer, shape))
-    raise_all(messages + all_messages(*checks), what="things cannot work")
+        if tokenizer is not None and not template:
+            checks.append(lambda: check_lengths(config, domain, tokenizer, shape))
+    raise_all([*messages, *template, *all_messages(*checks)], what="things cannot work")
+    assert shape is not None  # or it would have been said
+    return shape
 
 
 def check_template(tokenizer: Any, domain: Domain) -> None:
@@ -90,7 +86,7 @@ def check_lengths(config: PrismConfig, domain: Domain, tokenizer: Any, shape: Sh
     needs = {
         "questioner.max_completion_length": (question, roles["questioner"]),
         "solver.max_completion_length": (config.max_prompt_length, roles["solver"]),
-        "max_answer_length": (config.max_prompt_length, config.max_answer_length or roles["solver"]),
+        "max_answer_length": (config.max_prompt_length, config.answer_length),
     }
     engine = config.role_settings("solver").get("vllm_max_model_length")
     for limit, name in ((shape.max_positions, "the model knows"), (engine, "`vllm_max_model_length` allows")):
@@ -120,7 +116,7 @@ def check_corpus(config: PrismConfig, domain: Domain) -> None:
 def check_disk(config: PrismConfig, shape: Shape, launch: Launch) -> None:
     """Raises [`PrismError`] if the models and checkpoints of the run do not fit on the disk."""
     folder = Path(config.output_dir).absolute()
-    place = next(path for path in (folder, *folder.parents) if path.exists())
+    place = nearest_existing(folder)
     needed, free = disk_of(config, shape, launch).total, shutil.disk_usage(place).free
     here = sum(file.stat().st_size for file in folder.rglob("*.safetensors")) if folder.is_dir() else 0
     if needed > free + here:
@@ -133,16 +129,11 @@ def check_disk(config: PrismConfig, shape: Shape, launch: Launch) -> None:
 
 def _partition(config: PrismConfig) -> None:
     if config.partition_path:
-        found = Partition.load(config.partition_path)
-        if found.num_clusters != config.num_clusters:
-            raise PrismError(
-                f"`num_clusters` is {config.num_clusters}, and the partition of `partition_path` has "
-                f"{found.num_clusters} clusters. Set it to {found.num_clusters}."
-            )
+        Partition.load(config.partition_path).check_num_clusters(config.num_clusters)
 
 
 def _engine(config: PrismConfig) -> None:
-    used = any(config.role_settings(role).get("use_vllm") for role in ("questioner", "solver"))
+    used = any(config.role_settings(role).get("use_vllm") for role in ROLES)
     if used and not vllm.installed():
         raise PrismError("`use_vllm` needs vLLM, which is not installed: pip install 'trl-prism[vllm]'.")
     if config.vote_engine == "server" and importlib.util.find_spec("openai") is None:

@@ -39,17 +39,11 @@ def preview(config: PrismConfig, domain: Domain, *, question: str | None = None,
         question (`str`, *optional*): What the Solver is asked; by default a held-out or reference question.
         sample (`bool`, *optional*, defaults to `False`): Also draw a completion for each, from the base model.
     """
-    tokenizer = load_tokenizer(
-        config.model_name_or_path,
-        revision=config.model_revision,
-        trust_remote_code=config.trust_remote_code,
-        eos_token=config.eos_token,
-    )
+    tokenizer = load_tokenizer(config.model_name_or_path, eos_token=config.eos_token, **config.base_kwargs)
     check_template(tokenizer, domain)
     sampler = _sampler(config, tokenizer) if sample else None
     if question is None:
-        held_out = domain.held_out_problems()
-        question = held_out[0].question if held_out else domain.reference_questions()[0]
+        question = domain.example_question()
     paragraphs: list[str] = []
     for role, prompt, stop in (
         ("questioner", domain.questioner_prompt(), domain.questioner_stop),
@@ -95,10 +89,5 @@ def _read(role: str, completion: str, domain: Domain) -> str:
 
 
 def _sampler(config: PrismConfig, tokenizer: Any) -> TransformersSampler:
-    model = load_frozen(
-        config.model_name_or_path,
-        revision=config.model_revision,
-        trust_remote_code=config.trust_remote_code,
-        dtype=config.dtype,
-    )
+    model = load_frozen(config.model_name_or_path, dtype=config.dtype, **config.base_kwargs)
     return TransformersSampler(model, tokenizer, batch_size=1)

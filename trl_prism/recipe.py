@@ -111,6 +111,7 @@ def parse_dataclass(cls: type[Parsed], args: Sequence[str], *, prog: str) -> Par
     words = [word for word in args if word.startswith("--")]
     for word in words:
         _check_key(word[2:].partition("=")[0].replace("-", "_"), [*names, "config"], where="--")
+    args = [part for word in args for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     path = next((args[i + 1] for i, word in enumerate(args[:-1]) if word == "--config"), None)
     settings = _read_yaml(path) if path is not None else {}
     rest = [word for i, word in enumerate(args) if word != "--config" and (i == 0 or args[i - 1] != "--config")]
@@ -129,6 +130,8 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: list[Any] = []
         for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":  # `<<: *shared`, whose keys may be overridden
+                continue
             name = self.construct_object(key, deep=True)
             if name in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} is given twice", key.start_mark)

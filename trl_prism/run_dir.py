@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from trl_prism.core.curriculum import Candidate
 from trl_prism.errors import PrismError
-from trl_prism.ports.files import one_clear_error, read_parquet, write_parquet, write_text
+from trl_prism.ports.files import nearest_existing, one_clear_error, read_parquet, write_parquet, write_text
 
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class RunDirectory:
                 f"The output folder {self.path} exists already and holds no run that could go on. Choose another "
                 "--output_dir, or remove it."
             )
-        place = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
+        place = nearest_existing(self.path)
         try:
             with tempfile.TemporaryDirectory(dir=place, prefix=".probe-"):
                 pass

@@ -30,7 +30,7 @@ from trl_prism.evaluate.run import model_fingerprint
 from trl_prism.journal import Journal, Position, differences
 from trl_prism.measure import evaluate_solver, label_accuracy, mean, measure_pool
 from trl_prism.parts import Parts, load_functions
-from trl_prism.plan.sizes import Launch, shape_of
+from trl_prism.plan.sizes import Launch
 from trl_prism.ports import stopping
 from trl_prism.ports.chunks import ChunkStore
 from trl_prism.ports.ranks import distributed_type, from_main, gather_list, is_main, launch_kind, num_ranks, state
@@ -79,7 +79,8 @@ class SelfPlay:
         self.domain = load_domain(config.domain, **mapping(config.domain_kwargs))
         for role in ROLES:
             load_functions(config.role_settings(role).get("reward_funcs"))
-        from_main(lambda: preflight.check(config, self.domain, Launch(num_ranks(), launch_kind())), "checking")
+        launch = Launch(num_ranks(), launch_kind())
+        self.shape = from_main(lambda: preflight.check(config, self.domain, launch), "checking")
 
     def run(self) -> list[dict[str, Any]]:
         """Plays all rounds, or those that are left, and returns the rows of `metrics.jsonl`.
@@ -181,14 +182,9 @@ class SelfPlay:
             "num_processes": num_ranks(),
             "distributed_type": distributed_type(),
             "device": state().device.type,
-            "attention": {"asked": attention.asked, "used": attention.used or self._attention_by_default()},
+            "attention": {"asked": attention.asked, "used": attention.used or self.shape.attention},
             "fallback": attention.reason,
         }
-
-    def _attention_by_default(self) -> str:
-        config = self.config
-        path, trust = config.model_name_or_path, config.trust_remote_code
-        return shape_of(path, revision=config.model_revision, trust_remote_code=trust).attention
 
     # The parts of a round, in order.
 
@@ -197,9 +193,8 @@ class SelfPlay:
         config = self.config
         folder = str(self.run_dir.round(number) / "questioner")
         if (number, "questioner") in self.journal.done:
-            remove_all(Path(folder))  # a kill may have come between the record and this
             self.parts.memory.load_state_dict(self.run_dir.read_visits(number))
-            return folder
+            return self._without_checkpoints(folder)
         settings = {name: getattr(config, name) for name in RewardSettings.__dataclass_fields__}
         reward = QuestionReward(
             judge=self.parts.judge(solver),
@@ -222,6 +217,12 @@ class SelfPlay:
                 question_reward=reward,
             )
             from_main(lambda: self.run_dir.write_visits(number, self.parts.memory.state_dict()), "writing the visits")
+        return self._without_checkpoints(folder)
+
+    @staticmethod
+    def _without_checkpoints(folder: str) -> str:
+        """The folder of a phase that is recorded, whose checkpoints are not needed any more."""
+        # Also of one that was recorded by an earlier launch: a kill may have come between the record and this.
         remove_all(Path(folder))
         return folder
 
@@ -299,8 +300,7 @@ class SelfPlay:
         """The Solver's phase. Returns where the trained Solver lies."""
         folder = str(self.run_dir.round(number) / "solver")
         if (number, "solver") in self.journal.done:
-            remove_all(Path(folder))
-            return folder
+            return self._without_checkpoints(folder)
         rows = [
             {"prompt": self.domain.solver_prompt(candidate.question), "answer": candidate.answer}
             for candidate in curriculum
@@ -316,8 +316,7 @@ class SelfPlay:
                 stop_strings=self.domain.solver_stop,
                 answer_reward=AnswerReward(self.domain, format_weight=self.config.format_weight),
             )
-        remove_all(Path(folder))
-        return folder
+        return self._without_checkpoints(folder)
 
     def _report(self, number: int, pool: Sequence[Candidate], kept: Sequence[Candidate], *, solver: str) -> None:
         """Measures the round, writes its row and shows its line."""

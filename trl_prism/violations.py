@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from transformers import Trainer
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
@@ -218,6 +219,10 @@ def _reward_says_something(config: Any) -> None:
 def _servers(config: Any) -> None:
     if (config.vote_engine == "server") != bool(config.server_urls):
         raise PrismError("`vote_engine: server` and `server_urls` belong together; one of them is missing.")
+    for url in config.server_urls or ():
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise PrismError(f"`server_urls` holds {url!r}, which is no address; it must be as http://host:8000/v1.")
 
 
 # What vLLM fixes when it starts; one engine serves both roles.
@@ -228,11 +233,7 @@ _ENGINE_FIELDS = (
 
 
 def _vllm(config: Any) -> None:
-    users = [
-        (role, settings)
-        for role, settings in ((role, config.role_settings(role)) for role in ROLES)
-        if settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate"
-    ]
+    users = [(role, config.role_settings(role)) for role in ROLES if config.colocated(role)]
     if config.vote_engine == "vllm" and len(users) < len(ROLES):
         missing = next(role for role in ROLES if role not in dict(users))
         raise PrismError(

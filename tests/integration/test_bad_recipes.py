@@ -57,6 +57,7 @@ BAD = [
     ),
     ({"min_curriculum_size": 100}, "`min_curriculum_size` is 100; it must lie between 1 and 64, the nearest is 64"),
     ({"vote_engine": "server"}, "`vote_engine: server` and `server_urls` belong together"),
+    ({"vote_engine": "server", "server_urls": ["gpu1:8000"]}, "`server_urls` holds 'gpu1:8000', which is no address"),
     ({"reward_weights": [1.0, 2.0]}, "`questioner.reward_weights` has 2 values; there are 1 reward functions"),
     ({"questioner.reward_funcs": ["no.such.function"]}, "The reward function 'no.such.function' cannot be imported"),
     # what needs the model, the tokenizer, the corpus, the disk
@@ -107,6 +108,20 @@ def test_one_message_before_anything_is_loaded(changes, message, told, tmp_path)
     assert message in said, said[-1500:]
     assert said.count("error: ") == 1 and "Traceback" not in said
     assert not (tmp_path / "run").exists(), "a folder is left behind"
+
+
+def test_only_the_first_rank_says_all_of_it(told, tmp_path, monkeypatch):
+    recipe = yaml.safe_dump(small_settings(tmp_path / "run", num_rounds=0, vote_temperature=0.0))
+    assert "- `vote_temperature` is" in told(recipe)
+    monkeypatch.setenv("RANK", "1")
+    assert told(recipe).splitlines()[-1] == "[rank 1] 2 settings cannot work: [...]"
+
+
+def test_keys_that_are_merged_in_may_be_overridden(told, tmp_path):
+    said = told(
+        "solver: &both {max_steps: 0}\nquestioner:\n  <<: *both\n  max_steps: -1\nmodel_name_or_path: x\noutput_dir: y"
+    )
+    assert "`questioner.max_steps` is -1" in said and "`solver.max_steps` is 0" in said
 
 
 @pytest.mark.parametrize(

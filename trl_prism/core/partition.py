@@ -97,6 +97,14 @@ class Partition:
                 "Distances mean nothing across embedders: use the former, or fit a new partition."
             )
 
+    def check_num_clusters(self, num_clusters: int) -> None:
+        """Raises [`PrismError`] unless the run's `num_clusters` is the number of this partition's."""
+        if self.num_clusters != num_clusters:
+            raise PrismError(
+                f"`num_clusters` is {num_clusters}, and the partition of `partition_path` has {self.num_clusters} "
+                f"clusters. Set it to {self.num_clusters}."
+            )
+
     def assign(self, embeddings: ArrayLike) -> NDArray[np.int64]:
         """The cluster of each question: `argmax_k <z, mu_k>` for embeddings of shape `(n, d)`.
 

@@ -79,6 +79,11 @@ class Domain(ABC):
         """Problems that measure the Solver after each round; empty where there are none."""
         return []
 
+    def example_question(self) -> str:
+        """A question to show or to try something on: a held-out one, or one of the reference corpus."""
+        held_out = self.held_out_problems()
+        return held_out[0].question if held_out else self.reference_questions()[0]
+
     def truth(self, question: str) -> Problem | None:
         """The right answer and the kind of a question, where they are known. For measuring only."""
         return None

@@ -209,6 +209,7 @@ def load_benchmark(
     name: str,
     *,
     data_dir: str | None = None,
+    folder_field: str = "data_dir",
     question_column: str = "question",
     answer_column: str = "answer",
     kind_column: str | None = None,
@@ -221,6 +222,7 @@ def load_benchmark(
         name (`str`): One of `BENCHMARKS`, with `@revision` to pin the Hub's; the path of a JSONL file; or a Hub id
             `owner/name[:config][/split][@revision]`.
         data_dir (`str`, *optional*): Folder with `NAME.jsonl`; what it holds is not asked of the Hub.
+        folder_field (`str`, *optional*): What errors call the setting that names this folder.
         question_column, answer_column, kind_column, level_column (`str`): Columns of a file or data set of your own.
         max_problems (`int`, *optional*): Only the first so many.
 
@@ -234,7 +236,7 @@ def load_benchmark(
     known = BENCHMARKS.get(base)
     path = Path(name)
     if data_dir is not None and not Path(data_dir).is_dir():
-        raise PrismError(f"`data_dir` is {data_dir}, which is no folder.")
+        raise PrismError(f"`{folder_field}` is {data_dir}, which is no folder.")
     rows: Sequence[Row]
     source: dict[str, str | None]
     if known is not None and data_dir is not None:

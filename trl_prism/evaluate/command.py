@@ -102,8 +102,9 @@ def run(config: EvaluateConfig) -> list[Results]:
     sets = [_problems(name, config, domain) for name in names]
     check_names(sets)
     output_dir = output_folder(config)
-    from_main(lambda: make_folder(output_dir), "making the output folder")
+    # Before the folder: a model that is missing leaves none behind.
     tokenizer = load_tokenizer(config.model, revision=config.revision, trust_remote_code=config.trust_remote_code)
+    from_main(lambda: make_folder(output_dir), "making the output folder")
     sampler = _sampler(config, tokenizer)
     params = SamplingParams(
         max_tokens=config.max_tokens,

@@ -18,8 +18,9 @@ from trl_prism.console import plain_table
 from trl_prism.console import say as say_wide
 from trl_prism.domains import load_domain
 from trl_prism.errors import PrismError
-from trl_prism.plan.sizes import Launch, disk_of, memory_of, shape_of, trained_parameters
+from trl_prism.plan.sizes import Launch, disk_of, memory_of, planned_args, shape_of, trained_parameters
 from trl_prism.plan.stages import batches_of, rates_of, stages_of
+from trl_prism.ports.files import nearest_existing
 from trl_prism.ports.ranks import state
 from trl_prism.rates import endless_warmup, lost_updates
 from trl_prism.recipe import parse_config
@@ -109,9 +110,7 @@ def plan(
         run_dir (`str`, *optional*): A run whose times are taken.
         generate_rate, train_rate (`float`, *optional*): Tokens per second and rank, where they are known.
     """
-    shape = shape_of(
-        config.model_name_or_path, revision=config.model_revision, trust_remote_code=config.trust_remote_code
-    )
+    shape = shape_of(config.model_name_or_path, **config.base_kwargs)
     ranks = launch.num_ranks
     held_out, doubts = _held_out(config)
     stages = stages_of(config, num_held_out=held_out, num_ranks=ranks)
@@ -223,14 +222,11 @@ def _doubts(config: PrismConfig, launch: Launch, memory: dict[str, Any], disk: i
                 f"{batch['forward_passes_per_update_and_rank']} accumulated x {launch.num_ranks} ranks. Is that "
                 "meant? `prompts_per_update` makes smaller ones."
             )
-        ranks = launch.num_ranks
-        args = config.role_config(role, output_dir="unused", seed=0, num_ranks=ranks, for_this_machine=False)
+        args = planned_args(config, role, num_ranks=launch.num_ranks)
         warning = endless_warmup(role, args, num_rounds=config.num_rounds, over_run=config.lr_schedule == "run")
         lost = lost_updates(role, args, config=config, kind=launch.kind)
         doubts += filter(None, (warning, lost))
-    place = next(
-        path for path in (Path(config.output_dir), *Path(config.output_dir).absolute().parents) if path.exists()
-    )
+    place = nearest_existing(Path(config.output_dir).absolute())
     free = shutil.disk_usage(place).free
     if disk > free:
         doubts.append(f"The run keeps up to {amount(disk)}, and {os.fspath(place)} has {amount(free)} free.")

@@ -123,6 +123,11 @@ class Memory:
         return largest + sum(size for name, (size, _) in self.parts.items() if name not in passing)
 
 
+def planned_args(config: Any, role: str, *, num_ranks: int) -> Any:
+    """A role's `GRPOConfig` on so many ranks, also on a machine that could not run it."""
+    return config.role_config(role, output_dir="unused", seed=0, num_ranks=num_ranks, for_this_machine=False)
+
+
 def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
     """What one rank holds at the peak of a role's phase.
 
@@ -130,7 +135,7 @@ def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
     one layer's inner values; without checkpointing all layers' are); fragmentation and the libraries' own are not in.
     """
     settings = config.role_settings(role)
-    args = config.role_config(role, output_dir="unused", seed=0, num_ranks=launch.num_ranks, for_this_machine=False)
+    args = planned_args(config, role, num_ranks=launch.num_ranks)
     p, trained = shape.num_parameters, trained_parameters(config, shape)
     weight = BYTES.get(config.dtype, 4)
     deepspeed = launch.kind in ("zero2", "zero3")
@@ -149,9 +154,7 @@ def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
     if config.vote_engine == "transformers" and role == "questioner":
         frozen = BYTES.get(config.dtype, 4)
         parts["frozen Solver"] = (p * frozen, f"P x {frozen}")
-        answer = config.max_prompt_length + (
-            config.max_answer_length or config.role_settings("solver")["max_completion_length"]
-        )
+        answer = config.max_prompt_length + config.answer_length
         cache = config.sampling_batch_size * answer * shape.num_layers * shape.kv_size * frozen
         parts["frozen Solver's cache"] = (
             cache,
@@ -170,7 +173,7 @@ def memory_of(config: Any, role: str, shape: Shape, launch: Launch) -> Memory:
     parts["activations"] = (activations, f"B {batch} x S {length} x H x {half} x {kept + inner}")
     logits = batch * settings["max_completion_length"] * shape.vocab_size * 4
     parts["logits"] = (min(logits, 2**31), f"B {batch} x completion x V x 4, at most 2 GiB")
-    if settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate":
+    if config.colocated(role):
         share = settings.get("vllm_gpu_memory_utilization", 0.3)
         parts["vLLM engine"] = (int(share * 80 * 2**30), f"{share} of an 80 GiB card, less while it sleeps")
     return Memory(parts)

@@ -6,6 +6,7 @@ from typing import Any
 from trl_prism.batching import updates_per_batch
 from trl_prism.config import ROLES, PrismConfig
 from trl_prism.evaluate.benchmarks import HELD_OUT
+from trl_prism.plan.sizes import planned_args
 from trl_prism.rates import scheduled_rates
 
 
@@ -34,10 +35,10 @@ class Stage:
 def stages_of(config: PrismConfig, *, num_held_out: int | None, num_ranks: int) -> list[Stage]:
     """The stages of one round; the base model's round 0 has the pool and the evaluation alone."""
     questioner, solver = (config.role_settings(role) for role in ROLES)
-    answer = config.max_answer_length or solver["max_completion_length"]
+    answer = config.answer_length
     stages = []
     for role, settings in (("questioner", questioner), ("solver", solver)):
-        args = config.role_config(role, output_dir="unused", seed=0, num_ranks=num_ranks, for_this_machine=False)
+        args = planned_args(config, role, num_ranks=num_ranks)
         batches = -(-args.max_steps // updates_per_batch(args))
         prompts = batches * settings["prompts_per_step"]
         completions = prompts * settings["num_generations"]
@@ -66,7 +67,7 @@ def stages_of(config: PrismConfig, *, num_held_out: int | None, num_ranks: int) 
 
 def rates_of(config: PrismConfig, role: str, *, num_ranks: int) -> dict[str, Any]:
     """The learning rates that a role really gets: first, highest and last of all its updates, and after each round."""
-    args = config.role_config(role, output_dir="unused", seed=0, num_ranks=num_ranks, for_this_machine=False)
+    args = planned_args(config, role, num_ranks=num_ranks)
     rounds = config.num_rounds if config.lr_schedule == "run" else 1
     rates = scheduled_rates(args, args.max_steps * rounds)
     return {
@@ -80,7 +81,7 @@ def rates_of(config: PrismConfig, role: str, *, num_ranks: int) -> dict[str, Any
 
 def batches_of(config: PrismConfig, role: str, *, num_ranks: int) -> dict[str, int]:
     """How a generation batch becomes optimizer updates on so many ranks."""
-    args = config.role_config(role, output_dir="unused", seed=0, num_ranks=num_ranks, for_this_machine=False)
+    args = planned_args(config, role, num_ranks=num_ranks)
     per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps * num_ranks
     return {
         "completions_per_generation_batch": args.per_device_train_batch_size * args.steps_per_generation * num_ranks,

@@ -22,6 +22,11 @@ def make_folder(path: Path) -> None:
         raise PrismError(f"The folder {path} cannot be written: {error.strerror or error}.") from error
 
 
+def nearest_existing(path: Path) -> Path:
+    """The path itself if it exists, otherwise the nearest of its parents that does."""
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes aside, flushes to disk and renames: a reader finds the old file or the new one, never half of it.
 
@@ -110,6 +115,11 @@ def digest(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def described(path: Path) -> dict[str, Any]:
+    """Size and SHA-256 of a file, as [`fault_of_files`] compares them."""
+    return {"bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def fault_of_files(folder: Path, files: dict[str, dict[str, Any]]) -> str | None:

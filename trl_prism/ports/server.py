@@ -23,9 +23,6 @@ logger = logging.getLogger(__name__)
 # Who serves the one model that it was started with, by what `/v1/models` says of its owner.
 _HOLD_ONE_MODEL = ("vllm", "sglang")
 
-# Sequences that one rank asks for at a time, so that servers have enough to do.
-SEQUENCES_PER_CALL = 1024
-
 
 class ServerSampler:
     """Draws from one or several servers that hold the same model.
@@ -90,13 +87,9 @@ class ServerSampler:
             PrismError: if one does not answer, where all must, or none does; or if one holds another model and does
                 not load what a request names.
         """
-        for url, client in self.clients.items():
+        for url in self.clients:
             try:
-                entries = list(client.with_options(timeout=10, max_retries=1).models.list())
-            except (self.openai.InternalServerError, self.openai.NotFoundError) as error:
-                # It is there, but has no list: `transformers serve` of some versions without a cache of the Hub.
-                logger.info("%s lists no models (%s).", url, _reason(error))
-                continue
+                entries = self._listed(url, timeout=10, max_retries=1)
             except self.openai.OpenAIError as error:
                 if all_of_them:
                     raise PrismError(
@@ -219,13 +212,20 @@ class ServerSampler:
                 )
             return list(self._alive)
 
+    def _listed(self, url: str, **options: Any) -> list[Any]:
+        """The models that a server lists. Raises the client's error if it does not answer."""
+        try:
+            return list(self.clients[url].with_options(**options).models.list())
+        except (self.openai.InternalServerError, self.openai.NotFoundError) as error:
+            # It is there, but has no list: `transformers serve` of some versions without a cache of the Hub.
+            logger.info("%s lists no models (%s).", url, _reason(error))
+            return []
+
     def _take_back(self) -> None:
         """Counts on a server again that was given up and answers now: it was started anew."""
         for url in [url for url in self.clients if url not in self._alive]:
             try:
-                self.clients[url].with_options(timeout=5, max_retries=0).models.list()
-            except (self.openai.InternalServerError, self.openai.NotFoundError):
-                pass  # it is there, but has no list
+                self._listed(url, timeout=5, max_retries=0)
             except self.openai.OpenAIError:
                 continue
             logger.warning("The server %s answers again.", url)

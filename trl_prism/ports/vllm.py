@@ -21,9 +21,6 @@ from trl_prism.ports.texts import Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Sequences that one rank draws at a time. Weights are pushed once for each such share, so it is a large one.
-SEQUENCES_PER_CALL = 1024
-
 # What a draw for a frozen model changes of the engine, and puts back.
 _BORROWED = (
     "model", "accelerator", "_dist", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trl_prism.ports import stopping
-from trl_prism.ports.files import digest, fault_of_files, flush, write_text
+from trl_prism.ports.files import described, fault_of_files, flush, write_text
 from trl_prism.ports.ranks import dealt, distributed_type, from_main, gather_list, is_main, num_ranks
 
 
@@ -33,12 +33,12 @@ def seal(folder: Path) -> None:
     names = from_main(lambda: sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()), "sealing")
     names = [name for name in names if name != COMPLETE]
 
-    def described(_: int, chunk: list[str]) -> list[dict[str, Any]]:
+    def flushed(_: int, chunk: list[str]) -> list[dict[str, Any]]:
         for name in chunk:
             flush(folder / name)
-        return [{"bytes": (folder / name).stat().st_size, "sha256": digest(folder / name)} for name in chunk]
+        return [described(folder / name) for name in chunk]
 
-    files = dict(zip(names, dealt(names, 1, described, "sealing the checkpoint"), strict=True))
+    files = dict(zip(names, dealt(names, 1, flushed, "sealing the checkpoint"), strict=True))
     content = {"num_processes": num_ranks(), "distributed_type": distributed_type(), "files": files}
     from_main(lambda: write_text(folder / COMPLETE, json.dumps(content, indent=2) + "\n"), "sealing the checkpoint")
 
