@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Sequence
 
 
-COMMANDS = ("evaluate", "plan", "doctor", "preview")
-USAGE = f"usage: trl-prism {{{','.join(COMMANDS)}}} [--config file.yaml] [--field value]; --help after a command"
+COMMANDS = ("evaluate", "plan", "doctor", "preview", "report")
+USAGE = f"usage: trl-prism {{{','.join(COMMANDS)}}} ...; --help after a command"
 
 
 def guarded(action: Callable[[], object]) -> int:
@@ -81,6 +81,10 @@ def _run(command: str, args: Sequence[str]) -> None:
         from trl_prism.doctor import run as doctor
 
         doctor(args)
+    elif command == "report":
+        from trl_prism.report.command import run as report
+
+        report(args)
     else:
         from trl_prism.preview import run as preview
 

@@ -5,9 +5,11 @@ import gc
 import importlib
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from transformers import PrinterCallback
 from transformers.trainer_callback import ProgressCallback
@@ -19,6 +21,7 @@ from trl_prism.console import PhaseProgress, say
 from trl_prism.core.coverage import VisitMemory
 from trl_prism.core.order import passes
 from trl_prism.core.partition import Partition, fingerprint
+from trl_prism.core.projection import Projection
 from trl_prism.core.seeds import derived_seed
 from trl_prism.domains.base import Domain
 from trl_prism.errors import PrismError, StopRequested
@@ -32,6 +35,7 @@ from trl_prism.ports.samplers import LogprobScorer, Sampler, SamplingParams, Spr
 from trl_prism.ports.server import ServerSampler
 from trl_prism.ports.vllm import ColocatedSampler, SharedEngine, start_engine
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
+from trl_prism.run_dir import PROJECTION
 from trl_prism.trainers.checkpoints import latest
 from trl_prism.trainers.handoff import release_engines
 
@@ -88,7 +92,9 @@ class Parts:
             config.embedder, reference=reference, revision=config.embedder_revision, **mapping(config.embedder_kwargs)
         )
         self.fitted = False
-        self.partition = self._partition(reference, kept)
+        embedded = cache(lambda: embed_all(self.embedder, reference))
+        self.partition = self._partition(reference, embedded, kept)
+        self.projection = self._projection(embedded, kept)
         # After everything that can be refused: it loads a model.
         self.engine: SharedEngine | None = self._start_engine()
         self.memory = VisitMemory(self.partition.num_clusters, decay=config.coverage_decay, update=config.count_update)
@@ -96,7 +102,7 @@ class Parts:
         if config.min_question_logprob_quantile is not None:
             self.plausibility = self._calibrate(config.min_question_logprob_quantile)
 
-    def _partition(self, reference: Sequence[str], kept: Path | None) -> Partition:
+    def _partition(self, reference: Sequence[str], embedded: Callable[[], np.ndarray], kept: Path | None) -> Partition:
         """The partition that the recipe names, that the run already has, or a new one."""
         config = self.config
         if config.partition_path:
@@ -111,7 +117,7 @@ class Parts:
                 if is_main():
                     logger.warning("%s It is fitted once more.", error)
         self.fitted = True
-        embeddings = embed_all(self.embedder, reference)
+        embeddings = embedded()
         return from_main(
             lambda: Partition.fit(
                 embeddings,
@@ -122,6 +128,18 @@ class Parts:
             ),
             "fitting the partition",
         )
+
+    def _projection(self, embedded: Callable[[], np.ndarray], kept: Path | None) -> Projection:
+        """The plane on which questions are shown: that which the run already has, or a new one."""
+        path = kept / PROJECTION if kept is not None else None
+        if path is not None and path.exists() and not self.fitted:
+            try:
+                return Projection.load(path)
+            except PrismError as error:
+                if is_main():
+                    logger.warning("%s It is fitted once more.", error)
+        embeddings = embedded()
+        return from_main(lambda: Projection.fit(embeddings), "fitting the projection")
 
     def train(
         self, trainer_class: type, role: str, number: int, folder: str, *, start: str, rows: list[dict], **kwargs: Any

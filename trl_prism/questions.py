@@ -4,6 +4,7 @@ A completion of the Questioner becomes a candidate in the same steps wherever it
 the validity gate, answered several times by the frozen Solver, voted on, embedded and assigned to a cluster.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,6 +119,7 @@ class QuestionJudge:
             candidate.margin = result.margin
             candidate.entropy = result.entropy
             candidate.frac_unanswered = result.frac_unanswered
+            candidate.votes = json.dumps(result.counts)
         return pool
 
     def parse(self, completions: Sequence[str]) -> list[Candidate]:
@@ -222,6 +224,7 @@ class QuestionReward:
         batch = self.judge.judge(texts, num_votes=self.num_votes, seed=self._batch_seed(trainer_state))
         usable = [candidate for candidate in batch if candidate.dropped is None]
         embeddings = embed_all(self.embedder, [candidate.question for candidate in usable])
+        before = self.memory.rarity
         rewards, clusters, state, self.num_barren = from_main(
             lambda: (
                 self.score(batch, embeddings),
@@ -242,6 +245,8 @@ class QuestionReward:
             log_extra("question", [candidate.question for candidate in batch[own]])
             log_extra("agreement", [candidate.agreement for candidate in batch[own]])
             log_extra("cluster", [candidate.cluster for candidate in batch[own]])
+            seen = [candidate.cluster for candidate in batch[own]]
+            log_extra("rarity", [float(before[cluster]) if cluster >= 0 else None for cluster in seen])
         return [float(reward) for reward in rewards[own]]
 
     def _batch_seed(self, trainer_state: Any) -> int:

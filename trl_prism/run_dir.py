@@ -23,6 +23,9 @@ from trl_prism.ports.files import nearest_existing, one_clear_error, read_parque
 
 logger = logging.getLogger(__name__)
 
+# In the partition's folder.
+PROJECTION = "projection.safetensors"
+
 
 class RunDirectory:
     """Layout of a run's folder.
@@ -31,11 +34,12 @@ class RunDirectory:
     config.yaml              resolved configuration
     environment.json         what it really ran on: versions, processes, attention
     metrics.jsonl            one row per round, round 0 being the base model
-    partition/               centroids and their description
+    partition/               centroids and their description, and the plane on which questions are shown
     round-01/questioner/     the round's Questioner, loads with AutoModelForCausalLM
     round-01/visits.json     the memory of visits at the end of the Questioner's phase
     round-01/pool.parquet    every candidate: question, answer, agreement, cluster, why it was dropped
     round-01/curriculum/     what the Solver trained on, loads with datasets.load_dataset
+    round-01/map.parquet     where the pool's usable questions lie on the plane
     round-01/solver/         the round's Solver
     round-01/evaluation/     its answers to held-out problems and benchmarks, figures, and what it got wrong
     journal/                 which stages are done, see [`trl_prism.journal`][]
@@ -202,6 +206,11 @@ class RunDirectory:
     def read_pool(self, number: int) -> list[Candidate]:
         """The candidates of a round, as they were written."""
         return [Candidate(**row) for row in read_parquet(self.round(number) / "pool.parquet")]
+
+    def write_map(self, number: int, places: Iterable[Sequence[float]]) -> None:
+        """Where the usable questions of a round's pool lie, in pool order."""
+        rows = [{"x": float(x), "y": float(y)} for x, y in places]
+        write_parquet(self.round(number) / "map.parquet", rows)
 
     def write_pool(self, number: int, pool: Iterable[Candidate], kept: Sequence[Candidate]) -> None:
         """The whole pool, and the curriculum that was kept of it."""

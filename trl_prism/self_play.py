@@ -37,7 +37,7 @@ from trl_prism.ports.ranks import distributed_type, from_main, gather_list, is_m
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings, embed_all
 from trl_prism.rates import endless_warmup, lost_updates
-from trl_prism.run_dir import RunDirectory
+from trl_prism.run_dir import PROJECTION, RunDirectory
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
 from trl_prism.trainers.checkpoints import remove_all
 from trl_prism.trainers.solver import AnswerReward
@@ -138,6 +138,8 @@ class SelfPlay:
         self.run_dir.write_environment(self._environment())
         if self.parts.fitted or not self.run_dir.partition.exists():
             self.parts.partition.save(self.run_dir.partition)
+        if self.parts.fitted or not (self.run_dir.partition / PROJECTION).exists():
+            self.parts.projection.save(self.run_dir.partition / PROJECTION)
         return self.journal
 
     def _play(self) -> list[dict[str, Any]]:
@@ -329,9 +331,12 @@ class SelfPlay:
         with self._stage(number, "report", solver=solver) as facts:
             counts = funnel(pool)
             asked = [candidate.agreement for candidate in usable if candidate.dropped != "duplicate"]
+            embeddings = embed_all(self.parts.embedder, [candidate.question for candidate in usable])
+            places = self.parts.projection(embeddings)
+            from_main(lambda: self.run_dir.write_map(number, places), "writing the map")
             widths, self.asked_so_far = measure_pool(
                 pool,
-                embed_all(self.parts.embedder, [candidate.question for candidate in usable]),
+                embeddings,
                 num_clusters=self.parts.partition.num_clusters,
                 domain=self.domain,
                 past=self.asked_so_far,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Vote:
         margin (`float`): Agreement minus the share of the second most frequent answer, in [0, 1].
         entropy (`float`): Shannon entropy, in nats, of the answers that were given.
         frac_unanswered (`float`): Share of votes without an answer.
+        counts (`dict[str, int]`): Votes for each different answer, by its most frequent spelling, most votes first.
     """
 
     answer: str | None
@@ -23,6 +24,7 @@ class Vote:
     margin: float
     entropy: float
     frac_unanswered: float
+    counts: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
 def vote(answers: Sequence[str | None], equivalent: Callable[[str, str], bool] | None = None) -> Vote:
@@ -66,12 +68,14 @@ def vote(answers: Sequence[str | None], equivalent: Callable[[str, str], bool] |
     winner = max(range(len(groups)), key=sizes.__getitem__)
     runner_up = max((size for i, size in enumerate(sizes) if i != winner), default=0)
     answered = sum(sizes)
+    names = [min(group, key=lambda spelling: (-counts[spelling], len(spelling), spelling)) for group in groups]
     return Vote(
-        answer=min(groups[winner], key=lambda spelling: (-counts[spelling], len(spelling), spelling)),
+        answer=names[winner],
         agreement=sizes[winner] / total,
         margin=(sizes[winner] - runner_up) / total,
         entropy=max(0.0, -sum(size / answered * math.log(size / answered) for size in sizes)),
         frac_unanswered=(total - answered) / total,
+        counts={names[i]: sizes[i] for i in sorted(range(len(groups)), key=lambda i: -sizes[i])},
     )
 
 

@@ -30,6 +30,7 @@ class Candidate:
         cluster (`int`): Its cluster, -1 where it was never embedded.
         dropped (`str`, *optional*): The filter that dropped it, one of `FILTERS`; `None` if it was kept.
         detail (`str`): For a malformed candidate, what is wrong with it.
+        votes (`str`): The different answers and how many votes each had, most votes first, as a JSON object.
     """
 
     question: str
@@ -41,6 +42,7 @@ class Candidate:
     cluster: int = -1
     dropped: str | None = None
     detail: str = ""
+    votes: str = ""
 
     @property
     def usable(self) -> bool:
