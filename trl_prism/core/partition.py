@@ -14,6 +14,7 @@ from trl_prism.errors import PrismError
 
 
 Floats = NDArray[np.float32]
+ROWS_PER_BLOCK = 256
 _WEIGHTS, _DESCRIPTION = "centroids.safetensors", "partition.json"
 
 
@@ -111,10 +112,16 @@ class Partition:
         Raises:
             PrismError: for another width than the centroids', zero rows, or values that are not finite.
         """
-        z = check_embeddings(embeddings, width=self.centroids.shape[1])
+        z = np.asarray(embeddings, dtype=np.float32)
+        width = self.centroids.shape[1]
         if len(z) == 0:
-            return np.zeros(0, dtype=np.int64)
-        return np.argmax(z @ self.centroids.T, axis=1)  # (n, K) -> (n,)
+            check_embeddings(z, width=width)
+        clusters = np.zeros(len(z), dtype=np.int64)
+        # In blocks, which fit into a processor's cache: otherwise a large pool would cost more per question.
+        for start in range(0, len(z), ROWS_PER_BLOCK):
+            block = check_embeddings(z[start : start + ROWS_PER_BLOCK], width=width)
+            clusters[start : start + len(block)] = np.argmax(block @ self.centroids.T, axis=1)  # (rows, K) -> (rows,)
+        return clusters
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes the centroids as safetensors and everything else as readable JSON."""
