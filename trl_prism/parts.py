@@ -38,6 +38,7 @@ from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
 from trl_prism.run_dir import PROJECTION
 from trl_prism.trainers.checkpoints import latest
 from trl_prism.trainers.handoff import release_engines
+from trl_prism.trainers.reporting import LOG_FILE, JsonlCallback
 
 
 logger = logging.getLogger(__name__)
@@ -181,6 +182,7 @@ class Parts:
             )
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(JsonlCallback(Path(folder) / LOG_FILE))
         trainer.add_callback(PhaseProgress(f"round {number}: {role.capitalize()}"))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         if trainer.stop_callback.stopped:

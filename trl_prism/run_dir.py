@@ -36,6 +36,7 @@ class RunDirectory:
     metrics.jsonl            one row per round, round 0 being the base model
     partition/               centroids and their description, and the plane on which questions are shown
     round-01/questioner/     the round's Questioner, loads with AutoModelForCausalLM
+    round-01/*/log.jsonl     what each update logged
     round-01/visits.json     the memory of visits at the end of the Questioner's phase
     round-01/pool.parquet    every candidate: question, answer, agreement, cluster, why it was dropped
     round-01/curriculum/     what the Solver trained on, loads with datasets.load_dataset

@@ -18,6 +18,7 @@ from trl_prism.ports.vllm import stop_kwargs
 from trl_prism.trainers.checkpoints import StopCallback, prune, seal
 from trl_prism.trainers.guards import checked_reward, stop_at
 from trl_prism.trainers.handoff import ADAPTER, RestoreMasterWeights, cast, full_state, is_peft_model, merge_adapter
+from trl_prism.trainers.reporting import backends
 
 
 class RoleTrainer(GRPOTrainer):
@@ -77,7 +78,13 @@ class RoleTrainer(GRPOTrainer):
         # Ours: TRL's own rule deletes by the files' times, before the new checkpoint is known to be whole.
         self.num_checkpoints = kwargs["args"].save_total_limit
         kwargs["args"].save_total_limit = None
+        # Ours: transformers ends the run if a backend's package is missing or its server fails.
+        asked, kwargs["args"].report_to = kwargs["args"].report_to, []
         super().__init__(model=model, reward_funcs=[checked_reward(func) for func in reward_funcs], **kwargs)
+        used = backends(asked)
+        for callback in used.values():
+            self.add_callback(callback)
+        self.args.report_to = list(used)  # TRL sends tables of completions to those
         masters = handoff_start is not None and not is_peft_model(self.model)
         if masters and handoff_dtype == "float32" and self.is_deepspeed_enabled:
             self.add_callback(RestoreMasterWeights(str(handoff_start)))
