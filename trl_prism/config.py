@@ -51,6 +51,7 @@ FREE = {
     *("output_dir", "resume_from_checkpoint", "stop_grace", "keep_rounds", "server_urls", "benchmarks_dir"),
     *("save_steps", "save_strategy", "save_total_limit", "logging_steps", "report_to", "run_name", "log_completions"),
     *("per_device_train_batch_size", "gradient_checkpointing", "logging_first_step", "log_level", "disable_tqdm"),
+    *("health", "health_kwargs"),
     *("dataloader_num_workers", "dataloader_pin_memory", "ddp_timeout", "attn_strict"),
 }
 
@@ -247,10 +248,18 @@ class PrismConfig:
     max_eval_problems: int | None = field(default=None, metadata={"help": "Only the first so many held-out problems."})
     sampling_batch_size: int = field(default=64, metadata={"help": "Sequences per rank when votes are drawn."})
 
+    health: Literal["warn", "stop", "off"] = field(
+        default="warn",
+        metadata={"help": "What happens when a run shows one of the method's known troubles: see health.jsonl."},
+    )
+    health_kwargs: dict | str | None = field(
+        default=None, metadata={"help": "Thresholds other than those of trl_prism.core.health.HealthSettings."}
+    )
+
     shared: dict[str, Any] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("questioner", "solver", "domain_kwargs", "embedder_kwargs"):
+        for name in ("questioner", "solver", "domain_kwargs", "embedder_kwargs", "health_kwargs"):
             setattr(self, name, mapping(getattr(self, name), name=name))
         if self.benchmarks:  # also as one word with commas, as `trl-prism evaluate` takes them
             self.benchmarks = [part.strip() for item in self.benchmarks for part in item.split(",") if part.strip()]

@@ -26,6 +26,7 @@ from trl_prism.core.seeds import derived_seed
 from trl_prism.domains.base import Domain
 from trl_prism.errors import PrismError, StopRequested
 from trl_prism.evaluate.benchmarks import HELD_OUT, ProblemSet, check_names, load_benchmark
+from trl_prism.health import Health, HealthCallback
 from trl_prism.ports.attention import resolve_attention
 from trl_prism.ports.chunks import ChunkStore
 from trl_prism.ports.embedders import build_embedder
@@ -37,6 +38,7 @@ from trl_prism.ports.vllm import ColocatedSampler, SharedEngine, start_engine
 from trl_prism.questions import PlausibilityGate, QuestionJudge, embed_all
 from trl_prism.run_dir import PROJECTION
 from trl_prism.trainers.checkpoints import latest
+from trl_prism.trainers.guards import out_of_memory_explained
 from trl_prism.trainers.handoff import release_engines
 from trl_prism.trainers.reporting import LOG_FILE, JsonlCallback
 
@@ -73,6 +75,7 @@ class Parts:
                 "%s cannot run here: %s. sdpa is used instead.", self.attention.asked, self.attention.reason
             )
         self.attention_in_use: str | None = None
+        self.health: Health | None = None
         self.tokenizer = load_tokenizer(config.model_name_or_path, eos_token=config.eos_token, **config.base_kwargs)
         if config.vote_engine == "server":  # asked now, not after the first phase
             self._voters(config.model_name_or_path, all_of_them=True)
@@ -184,7 +187,11 @@ class Parts:
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(JsonlCallback(Path(folder) / LOG_FILE))
         trainer.add_callback(PhaseProgress(f"round {number}: {role.capitalize()}"))
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        if self.health is not None:
+            when = f"round {number}, {role.capitalize()}"
+            trainer.add_callback(HealthCallback(self.health, when=when, beta=args.beta))
+        with out_of_memory_explained(Path(folder)):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         if trainer.stop_callback.stopped:
             raise StopRequested
         trainer.save_model(folder)

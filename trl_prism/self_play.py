@@ -24,9 +24,11 @@ from trl_prism.config import ROLES, PrismConfig, mapping
 from trl_prism.console import progress, round_line, rounds_table, say
 from trl_prism.core.coverage import count
 from trl_prism.core.curriculum import FILTERS, Candidate, curate, funnel
+from trl_prism.core.health import Finding, of_rounds
 from trl_prism.domains import load_domain
 from trl_prism.errors import PrismError, StopRequested
 from trl_prism.evaluate.run import model_fingerprint
+from trl_prism.health import Health, health_settings
 from trl_prism.journal import Journal, Position, differences
 from trl_prism.measure import evaluate_solver, label_accuracy, mean, measure_pool
 from trl_prism.parts import Parts, load_functions
@@ -112,6 +114,8 @@ class SelfPlay:
         """Loads what lasts over all rounds, and finds out what is done."""
         config = self.config
         self.parts = Parts(config, self.domain, kept=self.run_dir.partition)
+        settings = health_settings(mapping(config.health_kwargs))
+        self.health = self.parts.health = Health(self.run_dir.path, mode=config.health, settings=settings)
         start = {
             "settings": config.deciding(),
             "base_model": from_main(lambda: model_fingerprint(config.model_name_or_path)),
@@ -121,6 +125,14 @@ class SelfPlay:
         rounds = [record.facts for record in self.journal.done.values()]
         self.rows: list[dict[str, Any]] = [facts["row"] for facts in rounds if "row" in facts]
         self.asked_so_far = np.zeros(self.parts.partition.num_clusters)
+        self.health.load()
+        self.partition_hash = self.parts.partition.hash
+        self.probe = [self.domain.example_question()]
+        self.probe_embedding = self.parts.embedder.embed(self.probe)
+        attention = self.parts.attention
+        if attention.reason:
+            seen = f"{attention.asked} was asked for, and {attention.used} runs: {attention.reason}."
+            self.health.note([Finding("another attention", seen, "Install it, or ask for sdpa.")], "start")
         if self.journal.done and is_main():
             number, stage = next(reversed(self.journal.done))
             logger.warning("%s goes on after round %d, %s.", self.run_dir.path, number, stage)
@@ -351,6 +363,7 @@ class SelfPlay:
                 "questioner/frac_malformed": counts["malformed"] / len(pool),
                 "questioner/mean_agreement": mean(asked),
                 **label_accuracy(kept, self.domain),
+                "labels/mean_margin": mean([candidate.margin for candidate in kept]),
                 **evaluate_solver(self.parts, number, solver, folder=self.run_dir.round(number) / "evaluation"),
                 **self.domain.diagnostics(),
                 "seconds": round(self.journal.seconds(number) + time.monotonic() - started, 1),
@@ -360,6 +373,22 @@ class SelfPlay:
         from_main(lambda: self.run_dir.write_metrics(self.rows), "writing the metrics")
         from_main(lambda: self.run_dir.prune(number, keep=self.config.keep_rounds), "removing old models")
         say(round_line(row, self.config.num_rounds))
+        name = "base model" if number == 0 else f"round {number}"
+        self.health.note([*of_rounds(self.rows, self.health.settings), *self._frozen(number)], name)
+
+    def _frozen(self, number: int) -> list[Finding]:
+        """Whether what must not move does, and what must move does not."""
+        found = []
+        if not np.allclose(self.parts.embedder.embed(self.probe), self.probe_embedding, atol=1e-3):
+            seen = "The embedder gives another embedding for the same question than at the start."
+            found.append(Finding("embedder not frozen", seen, "Clusters mean nothing then: look at what trains it."))
+        if self.parts.partition.hash != self.partition_hash:
+            seen = "The centroids are not those that the run began with."
+            found.append(Finding("centroids move", seen, "Start again with the partition that was saved."))
+        if number > 0 and np.array_equal(self.parts.memory.visits, np.ones_like(self.parts.memory.visits)):
+            seen = "No visit has been remembered: no question lay within `reward_band`."
+            found.append(Finding("visits do not move", seen, "Look at the agreement in `trl-prism report`."))
+        return found
 
 
 def play(config: PrismConfig) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from trl_prism._compat import LOSS_TYPES, SCALE_REWARDS
 from trl_prism.checks import check_between, check_dtype
 from trl_prism.core.rewards import check_band, gate
 from trl_prism.errors import PrismError, all_messages, first_line
+from trl_prism.health import health_settings
 from trl_prism.rates import scheduled_rates
 
 
@@ -90,6 +91,7 @@ def violations(config: Any, *, num_ranks: int) -> list[str]:
         lambda: check_band(config.curriculum_band, name="curriculum_band"),
         lambda: check_dtype(config.dtype),
         lambda: _servers(config),
+        lambda: health_settings(config.health_kwargs or {}),
         lambda: _vllm(config),
         lambda: _base_reference(config),
         lambda: _paths(config),

@@ -1,12 +1,15 @@
 """What ends a phase at once: a number that is none."""
 
+import contextlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trl_prism.errors import PrismError
+import torch
+
+from trl_prism.errors import PrismError, first_line
 from trl_prism.ports.files import write_text
 from trl_prism.ports.ranks import rank, together
 from trl_prism.ports.texts import text_of
@@ -36,6 +39,24 @@ def checked_reward(func: Callable[..., Sequence[float | None]]) -> Callable[...,
     # TRL names metrics after the function.
     reward.__name__ = name
     return reward
+
+
+@contextlib.contextmanager
+def out_of_memory_explained(folder: Path) -> Iterator[None]:
+    """Turns running out of memory into [`PrismError`] that names the largest knobs; the summary is in the folder."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        path = folder / f"out-of-memory-rank-{rank()}.txt"
+        summary = torch.cuda.memory_summary() if torch.cuda.is_available() else ""
+        write_text(path, f"{error}\n\n{summary}\n")
+        raise PrismError(
+            f"Out of memory: {first_line(error)} The summary is in {path}. Lower `per_device_train_batch_size` or "
+            "`sampling_batch_size`, then `max_completion_length`; set `gradient_checkpointing: true`, or shard over "
+            "more ranks (`trl-prism plan` shows the parts). The same command goes on from the last checkpoint."
+        ) from error
 
 
 def stop_at(what: str, *, step: int, folder: str, rows: Sequence[dict[str, Any]]) -> NoReturn:
