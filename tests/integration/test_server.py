@@ -184,7 +184,8 @@ def test_the_loop_with_votes_from_a_server(sampling, tmp_path_factory, tmp_path)
             vote_engine="server",
             server_urls=[url],
             num_rounds=2,
-            num_candidates=24,
+            num_candidates=48,
+            min_curriculum_size=1,
             questioner={"max_steps": 1, "prompts_per_step": 4},
             solver={"max_steps": 1, "prompts_per_step": 4, "num_generations": 4},
         )
