@@ -226,7 +226,7 @@ def _build(
         given_to_roles[role], found = _converted(kept, _role_names(), _ROLE_PARSER, where=f"{role}.")
         messages += found
     raise_all(messages, what="settings cannot be read")
-    words = [word for key, values in command_line.items() for word in (f"--{key}", *values)]
+    words = [word for key, values in command_line.items() for word in _as_words(key, values)]
     try:
         _PARSER.set_defaults_with_config(**dict.fromkeys(_top_names()))  # forget an earlier call's recipe
         for own in dataclasses.fields(PrismConfig):
@@ -247,7 +247,7 @@ def _build(
         for key, words_of_key in roles[role].items():
             try:
                 parsed = _ROLE_PARSER.parse_args_into_dataclasses(
-                    args=[f"--{key}", *words_of_key], look_for_args_file=False
+                    args=_as_words(key, words_of_key), look_for_args_file=False
                 )[0]
             except (_ArgumentError, ValueError) as error:
                 raise PrismError(f"{error} (for `--{role}.{key}`)") from None
@@ -278,6 +278,11 @@ def _converted(
         values[key] = _convert(key, settings[key], parser, where=where)
 
     return values, all_messages(*(lambda key=key: convert(key) for key in settings))
+
+
+def _as_words(key: str, values: list[str]) -> list[str]:
+    """A field as argparse takes it: `-1e-3` on its own would pass for the name of another one."""
+    return [f"--{key}={values[0]}"] if len(values) == 1 else [f"--{key}", *values]
 
 
 class _ArgumentError(Exception):

@@ -20,6 +20,15 @@ def recipe(tmp_path):
     return write
 
 
+def test_a_negative_number_on_the_command_line_is_a_number():
+    lab = str(ROOT / "recipes" / "lab" / "prism.yaml")
+    config = parse_config(["--config", lab, "--solver.learning_rate", "-1e-3", "--vote_temperature", "-2"])
+    with pytest.raises(PrismError) as error:
+        config.validate()
+    assert "`vote_temperature` is -2.0" in str(error.value)
+    assert "`solver.learning_rate` is -0.001; it must lie between 0 and 1" in str(error.value)
+
+
 def test_precedence(recipe):
     args = recipe("temperature: 0.9\nsolver:\n  temperature: 0.8\n  beta: 0.5\nlearning_rate: 1e-4\n")
     config = parse_config(args)
