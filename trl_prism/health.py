@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from trl_prism.checks import check_between
 from trl_prism.core.health import Finding, HealthSettings, of_updates
 from trl_prism.errors import PrismError
-from trl_prism.ports.files import write_text
+from trl_prism.ports.files import write_jsonl
 from trl_prism.ports.ranks import from_main, is_main
 
 
@@ -75,7 +75,7 @@ class Health:
         for finding in new:
             logger.warning("%s: %s: %s %s", when, finding.rule, finding.seen, finding.advice)
             self.rows.append({"when": when, **asdict(finding)})
-        write_text(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
+        write_jsonl(self.path, self.rows)
         if self.mode == "stop":
             raise PrismError(
                 f"{when}: {new[0].rule}: {new[0].seen} {new[0].advice} The run stops because of `health: stop`; with "

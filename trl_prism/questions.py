@@ -244,9 +244,8 @@ class QuestionReward:
         if log_extra:
             log_extra("question", [candidate.question for candidate in batch[own]])
             log_extra("agreement", [candidate.agreement for candidate in batch[own]])
-            log_extra("cluster", [candidate.cluster for candidate in batch[own]])
-            seen = [candidate.cluster for candidate in batch[own]]
-            log_extra("rarity", [float(before[cluster]) if cluster >= 0 else None for cluster in seen])
+            log_extra("cluster", clusters[own])
+            log_extra("rarity", [float(before[cluster]) if cluster >= 0 else None for cluster in clusters[own]])
         return [float(reward) for reward in rewards[own]]
 
     def _batch_seed(self, trainer_state: Any) -> int:

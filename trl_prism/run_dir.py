@@ -18,13 +18,25 @@ from filelock import FileLock, Timeout
 
 from trl_prism.core.curriculum import Candidate
 from trl_prism.errors import PrismError
-from trl_prism.ports.files import nearest_existing, one_clear_error, read_parquet, write_parquet, write_text
+from trl_prism.ports.files import (
+    nearest_existing,
+    one_clear_error,
+    read_parquet,
+    write_jsonl,
+    write_parquet,
+    write_text,
+)
 
 
 logger = logging.getLogger(__name__)
 
 # In the partition's folder.
 PROJECTION = "projection.safetensors"
+
+
+def round_name(number: int) -> str:
+    """What a round is called: round 0 is the base model."""
+    return "base model" if number == 0 else f"round {number}"
 
 
 class RunDirectory:
@@ -195,8 +207,8 @@ class RunDirectory:
         write_text(self.round(number) / "visits.json", json.dumps(state, indent=2) + "\n")
 
     def write_metrics(self, rows: Iterable[dict[str, Any]]) -> None:
-        """The rows of all rounds so far. The whole file is written anew, so that it never ends in half a line."""
-        write_text(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+        """The rows of all rounds so far."""
+        write_jsonl(self.metrics, rows)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]

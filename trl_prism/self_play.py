@@ -39,7 +39,7 @@ from trl_prism.ports.ranks import distributed_type, from_main, gather_list, is_m
 from trl_prism.ports.samplers import SamplingParams
 from trl_prism.questions import QuestionReward, RewardSettings, embed_all
 from trl_prism.rates import endless_warmup, lost_updates
-from trl_prism.run_dir import PROJECTION, RunDirectory
+from trl_prism.run_dir import PROJECTION, RunDirectory, round_name
 from trl_prism.trainers import QuestionerTrainer, SolverTrainer
 from trl_prism.trainers.checkpoints import remove_all
 from trl_prism.trainers.solver import AnswerReward
@@ -116,17 +116,17 @@ class SelfPlay:
         self.parts = Parts(config, self.domain, kept=self.run_dir.partition)
         settings = health_settings(mapping(config.health_kwargs))
         self.health = self.parts.health = Health(self.run_dir.path, mode=config.health, settings=settings)
+        self.partition_hash = self.parts.partition.hash
         start = {
             "settings": config.deciding(),
             "base_model": from_main(lambda: model_fingerprint(config.model_name_or_path)),
-            "partition": self.parts.partition.hash,
+            "partition": self.partition_hash,
         }
         self.journal = from_main(lambda: self._open_journal(start), "reading the journal")
         rounds = [record.facts for record in self.journal.done.values()]
         self.rows: list[dict[str, Any]] = [facts["row"] for facts in rounds if "row" in facts]
         self.asked_so_far = np.zeros(self.parts.partition.num_clusters)
         self.health.load()
-        self.partition_hash = self.parts.partition.hash
         self.probe = [self.domain.example_question()]
         self.probe_embedding = self.parts.embedder.embed(self.probe)
         attention = self.parts.attention
@@ -373,8 +373,7 @@ class SelfPlay:
         from_main(lambda: self.run_dir.write_metrics(self.rows), "writing the metrics")
         from_main(lambda: self.run_dir.prune(number, keep=self.config.keep_rounds), "removing old models")
         say(round_line(row, self.config.num_rounds))
-        name = "base model" if number == 0 else f"round {number}"
-        self.health.note([*of_rounds(self.rows, self.health.settings), *self._frozen(number)], name)
+        self.health.note([*of_rounds(self.rows, self.health.settings), *self._frozen(number)], round_name(number))
 
     def _frozen(self, number: int) -> list[Finding]:
         """Whether what must not move does, and what must move does not."""

@@ -18,6 +18,9 @@ FILTERS = (
     "surplus",
 )
 
+# The filters for what is no question at all.
+NO_QUESTION = ("malformed", "implausible")
+
 
 @dataclass(kw_only=True)
 class Candidate:
@@ -47,7 +50,7 @@ class Candidate:
     @property
     def usable(self) -> bool:
         """Whether it is a question at all: neither malformed nor implausible, kept or not."""
-        return self.dropped not in ("malformed", "implausible")
+        return self.dropped not in NO_QUESTION
 
 
 def curate(

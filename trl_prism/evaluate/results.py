@@ -14,7 +14,7 @@ from trl_prism.core.scores import Score, mean_with_interval, pass_at_k
 from trl_prism.domains.base import Problem
 from trl_prism.evaluate.benchmarks import ProblemSet
 from trl_prism.evaluate.run import ProblemResult
-from trl_prism.ports.files import write_text
+from trl_prism.ports.files import write_jsonl, write_text
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def write_results(
         for problem, result in zip(problems, results, strict=True)
         if not result.greedy_right
     ]
-    write_text(Path(folder) / "wrong.jsonl", "".join(json.dumps(row) + "\n" for row in wrong))
+    write_jsonl(Path(folder) / "wrong.jsonl", wrong)
 
 
 def results_table(summaries: Sequence[Results]) -> Table:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,11 @@ def write_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8", errors="surrogatepass")
 
     _replace(path, write)
+
+
+def write_jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """As [`write_text`], a line of JSON per row. The whole file is written anew, so it never ends in half a line."""
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:

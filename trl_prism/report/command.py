@@ -6,7 +6,6 @@ from pathlib import Path
 
 from trl_prism.console import say
 from trl_prism.errors import PrismError
-from trl_prism.ports.files import make_folder
 from trl_prism.report.page import write
 from trl_prism.report.reading import read_run
 
@@ -30,7 +29,6 @@ def run(args: Sequence[str]) -> Path:
     output = (
         Path(options.output_dir) if options.output_dir else (folders[0] if len(folders) == 1 else Path()) / "report"
     )
-    make_folder(output)
     page = write(found, output)
     for each in found:
         for note in each.notes:

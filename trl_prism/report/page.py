@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from trl_prism import __version__
 from trl_prism.console import cell
 from trl_prism.journal import differences
-from trl_prism.ports.files import write_text
+from trl_prism.ports.files import make_folder, write_text
 from trl_prism.report.reading import Run
 from trl_prism.report.sections import Picture, name_of, sections
 from trl_prism.report.words import Topic, topics
@@ -44,9 +44,9 @@ def build(runs: Sequence[Run]) -> tuple[str, list[Picture]]:
 
 def write(runs: Sequence[Run], folder: str | os.PathLike[str]) -> Path:
     """Writes `index.html` and the pictures as PNG into a folder, and returns the page's path."""
-    html, shown = build(runs)
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)  # before the work
+    html, shown = build(runs)
     for picture in shown:
         (path / f"{picture.name}.png").write_bytes(picture.content)
     write_text(path / "index.html", html)
@@ -55,9 +55,7 @@ def write(runs: Sequence[Run], folder: str | os.PathLike[str]) -> Path:
 
 def _environment() -> Environment:
     # Everything is escaped: questions and answers are a model's output.
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["figure"] = cell
-    return environment
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def _topics(runs: Sequence[Run]) -> list[list[Topic]]:

@@ -59,7 +59,7 @@ def heat_map(run: Run, topics: Sequence[Topic], values: Mapping[int, np.ndarray]
     image = axes.imshow(
         matrix[order], aspect="auto", cmap="cividis", norm=PowerNorm(0.5, 0, max(top, 1.0)), interpolation="nearest"
     )
-    axes.set_xticks(range(len(numbers)), ["base" if n == 0 else str(n) for n in numbers], fontsize=8)
+    axes.set_xticks(range(len(numbers)), _ticks(numbers), fontsize=8)
     axes.set_xlabel("round")
     # Names where a line of text has room.
     step = max(1, -(-num_clusters // NAMED))
@@ -85,15 +85,12 @@ def lorenz(curves: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def over_rounds(
-    lines: Mapping[str, Mapping[int, tuple[float, float, float]]], *, label: str, top: float | None = 1.0
-) -> Figure:
-    """A figure over rounds, a line per run.
+def over_rounds(lines: Mapping[str, Mapping[int, tuple[float, float, float]]], *, label: str) -> Figure:
+    """A figure in [0, 1] over rounds, a line per run.
 
     Args:
         lines (`Mapping`): Per run and round the value and its interval, both ends equal to it where there is none.
         label (`str`): What it is.
-        top (`float`, *optional*): End of the axis.
     """
     figure, axes = _axes()
     for i, (name, points) in enumerate(lines.items()):
@@ -106,7 +103,7 @@ def over_rounds(
     axes.set_xlabel("round")
     axes.set_ylabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylim(0, top)
+    axes.set_ylim(0, 1)
     _legend(axes)
     return figure
 
@@ -119,8 +116,7 @@ def maps(run: Run, *, limits: tuple[float, float, float, float]) -> Figure:
             axes.scatter(
                 run.projection.reference[:, 0], run.projection.reference[:, 1], s=3, color="#C0C0C0", linewidths=0
             )
-        places = run.rounds[number].places
-        assert places is not None
+        places = run.placed[number]
         # Questions that fall on one spot make it larger.
         spots, counts = np.unique(np.round(places[:: max(1, len(places) // POINTS)], 4), axis=0, return_counts=True)
         sizes = 4 * np.sqrt(counts)
@@ -130,7 +126,7 @@ def maps(run: Run, *, limits: tuple[float, float, float, float]) -> Figure:
         axes.set_xticks([])
         axes.set_yticks([])
 
-    return _panels(run, [r.number for r in run.rounds if r.places is not None and len(r.places)], draw)
+    return _panels(run, list(run.placed), draw)
 
 
 def agreements(run: Run, *, top: float) -> Figure:
@@ -145,15 +141,7 @@ def agreements(run: Run, *, top: float) -> Figure:
         axes.axvspan(*band, color="#F0E442", alpha=0.35, linewidth=0)
         share, edges = agreement_shares(pool.agreement[pool.voted])
         axes.bar(edges[:-1], share, width=np.diff(edges), align="edge", color=PALETTE[0], edgecolor="white")
-        if rzero:
-            curve = 2 * np.minimum(x, 1 - x)
-        else:
-            curve = gate(
-                x,
-                center=run.config.get("gate_center", 0.75),
-                width=run.config.get("gate_width", 0.4),
-                band=run.config.get("reward_band", (0.3, 0.9)),
-            )
+        curve = 2 * np.minimum(x, 1 - x) if rzero else gate(x, **run.gate)
         axes.plot(x, curve * top, color=PALETTE[1], linewidth=1.5, linestyle="--")
         axes.set_xlim(0, 1)
         axes.set_ylim(0, top * 1.05)
@@ -203,6 +191,10 @@ def _line(i: int, *, markers: bool = True) -> dict[str, Any]:
     return {**style, "marker": MARKERS[i % 7], "markersize": 4} if markers else style
 
 
+def _ticks(numbers: Sequence[int]) -> list[str]:
+    return ["base" if number == 0 else str(number) for number in numbers]
+
+
 def _legend(axes: Axes) -> None:
     handles, _ = axes.get_legend_handles_labels()
     if handles:
@@ -249,7 +241,7 @@ def _stacked(bars: Mapping[int, Sequence[float]], names: Sequence[str], *, label
                 label=name.replace("_", " "),
             )
             left += width
-    axes.set_yticks(range(len(numbers)), ["base" if n == 0 else str(n) for n in numbers])
+    axes.set_yticks(range(len(numbers)), _ticks(numbers))
     axes.invert_yaxis()
     axes.set_ylabel("round")
     axes.set_xlabel(label)

@@ -1,8 +1,10 @@
 """A run's folder as the report sees it. What is missing, half written or damaged is noted, and the rest is shown."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,11 +12,12 @@ import numpy as np
 import yaml
 
 from trl_prism.core.coverage import Coverage, count, coverage
+from trl_prism.core.curriculum import NO_QUESTION
 from trl_prism.core.projection import Projection
-from trl_prism.core.rewards import prism_reward, rarity
+from trl_prism.core.rewards import DEFAULT_BAND, GATE_CENTER, GATE_WIDTH, prism_reward, rarity, rzero_reward
 from trl_prism.errors import PrismError, first_line
 from trl_prism.journal import STAGES
-from trl_prism.run_dir import PROJECTION, RunDirectory
+from trl_prism.run_dir import PROJECTION, RunDirectory, round_name
 
 
 T = TypeVar("T")
@@ -38,23 +41,20 @@ class Pool:
     def __len__(self) -> int:
         return len(self.question)
 
-    @property
+    @cached_property
     def usable(self) -> np.ndarray:
         """Which candidates are questions at all, shape `(n,)`."""
-        return np.array([reason not in ("malformed", "implausible") for reason in self.dropped], dtype=bool)
+        return np.array([reason not in NO_QUESTION for reason in self.dropped], dtype=bool)
 
-    @property
+    @cached_property
     def voted(self) -> np.ndarray:
         """Which candidates were answered: usable ones, duplicates aside. Shape `(n,)`."""
         return self.usable & np.array([reason != "duplicate" for reason in self.dropped], dtype=bool)
 
-    @property
-    def funnel(self) -> dict[str, int]:
+    @cached_property
+    def funnel(self) -> Counter[str]:
         """How many fell for each reason, and how many were kept."""
-        counts: dict[str, int] = {}
-        for reason in self.dropped:
-            counts[reason or "kept"] = counts.get(reason or "kept", 0) + 1
-        return counts
+        return Counter(reason or "kept" for reason in self.dropped)
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Round:
 
     @property
     def name(self) -> str:
-        return "base model" if self.number == 0 else f"round {self.number}"
+        return round_name(self.number)
 
 
 @dataclass
@@ -87,6 +87,20 @@ class Run:
     projection: Projection | None
     findings: list[dict[str, Any]]
     notes: list[str]
+
+    @property
+    def gate(self) -> dict[str, Any]:
+        """The settings of [`~trl_prism.core.rewards.gate`]."""
+        return {
+            "center": self.config.get("gate_center", GATE_CENTER),
+            "width": self.config.get("gate_width", GATE_WIDTH),
+            "band": self.config.get("reward_band", DEFAULT_BAND),
+        }
+
+    @property
+    def placed(self) -> dict[int, np.ndarray]:
+        """Where questions lie, shape `(n, 2)`, of each round of which it is known."""
+        return {r.number: r.places for r in self.rounds if r.places is not None and len(r.places)}
 
     def counts(self, number: int) -> np.ndarray | None:
         """Questions per cluster in a round's pool, shape `(K,)`."""
@@ -110,9 +124,8 @@ class Run:
             return None
         pool, config = this.pool, self.config
         if config.get("reward") == "rzero":
-            p = pool.agreement
-            uncertain = np.minimum(p, 1 - p) if config.get("rzero_uncertainty") != "paper" else 1 - 2 * abs(p - 0.5)
-            return np.where(pool.usable, uncertain, -1.0)
+            uncertainty = config.get("rzero_uncertainty", "code")
+            return rzero_reward(pool.agreement, np.zeros(len(pool)), pool.usable, uncertainty=uncertainty)
         visits = this.visits if this.visits is not None else np.ones(self.num_clusters)
         rare = rarity(visits)[np.clip(pool.cluster, 0, len(visits) - 1)]
         return prism_reward(
@@ -120,9 +133,7 @@ class Run:
             np.where(pool.cluster >= 0, rare, 0.0),
             pool.usable,
             coverage_weight=0.0 if config.get("reward") == "gate" else config.get("coverage_weight", 5.0),
-            center=config.get("gate_center", 0.75),
-            width=config.get("gate_width", 0.4),
-            band=config.get("reward_band", (0.3, 0.9)),
+            **self.gate,
         )
 
 

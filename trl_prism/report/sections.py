@@ -11,6 +11,7 @@ from trl_prism.core.coverage import coverage
 from trl_prism.report import pictures
 from trl_prism.report.reading import Run
 from trl_prism.report.words import Topic
+from trl_prism.run_dir import round_name
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _evenness(runs: Sequence[Run]) -> Section:
                     f"{spread.top_share:.2f}",
                 )
             )
-        for r, _ in {found[0][0].number: found[0], found[-1][0].number: found[-1]}.values() if found else ():
+        for r, _ in found[:1] + found[1:][-1:]:  # first and last
             counts = run.counts(r.number)
             assert counts is not None
             curves[f"{name_of(runs, i)}, {r.name}"] = counts
@@ -163,8 +164,6 @@ def _over_rounds(
     kind: str,
     title: str,
     lines: Mapping[str, Mapping[int, tuple[float, float, float]]],
-    *,
-    top: float | None = 1.0,
 ) -> list[Picture]:
     known = {name: points for name, points in lines.items() if points}
     if not known:
@@ -175,11 +174,11 @@ def _over_rounds(
         for name, points in known.items()
     )
     alt = f"{title} over rounds. " + "; ".join(said) + "."
-    return [_picture(runs, None, kind, title, alt, pictures.over_rounds(lines, label=title, top=top))]
+    return [_picture(runs, None, kind, title, alt, pictures.over_rounds(lines, label=title))]
 
 
 def _round(number: int) -> str:
-    return "the base model" if number == 0 else f"round {number}"
+    return ("the " if number == 0 else "") + round_name(number)
 
 
 def _diversity(runs: Sequence[Run]) -> Section:
@@ -207,19 +206,18 @@ def _maps(runs: Sequence[Run]) -> Section:
         "all of the grey in every round.",
         "Collapsed: they shrink to a spot.",
     )
-    every = [r.places for run in runs for r in run.rounds if r.places is not None and len(r.places)]
-    every += [run.projection.reference for run in runs if run.projection is not None]
-    if not any(r.places is not None and len(r.places) for run in runs for r in run.rounds):
+    every = [places for run in runs for places in run.placed.values()]
+    if not every:
         return section
-    points = np.concatenate(every)
+    points = np.concatenate([*every, *(run.projection.reference for run in runs if run.projection is not None)])
     low, high = points.min(axis=0), points.max(axis=0)
     margin = 0.05 * np.maximum(high - low, 1e-6)
     limits = (low[0] - margin[0], high[0] + margin[0], low[1] - margin[1], high[1] + margin[1])
     for i, run in enumerate(runs):
-        if not any(r.places is not None and len(r.places) for r in run.rounds):
+        places = list(run.placed.values())
+        if not places:
             continue
         explained = float(run.projection.explained.sum()) if run.projection is not None else 0.0
-        places = [r.places for r in run.rounds if r.places is not None and len(r.places)]
         first, last = (p.std(axis=0).mean() for p in (places[0], places[-1]))
         alt = (
             f"Scatter of questions on two principal components, which hold {explained:.0%} of the corpus's variance. "

@@ -1,4 +1,4 @@
-"""What ends a phase at once: a number that is none."""
+"""What ends a phase at once: a number that is none, and memory that is not enough."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ def out_of_memory_explained(folder: Path) -> Iterator[None]:
     """Turns running out of memory into [`PrismError`] that names the largest knobs; the summary is in the folder."""
     try:
         yield
-    except (torch.OutOfMemoryError, RuntimeError) as error:
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         path = folder / f"out-of-memory-rank-{rank()}.txt"

@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from trl_prism.errors import first_line
-from trl_prism.ports.files import one_clear_error, write_text
+from trl_prism.ports.files import one_clear_error, write_jsonl
 from trl_prism.ports.ranks import is_main
 
 
@@ -33,7 +33,7 @@ class JsonlCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
             rows = [row for row in _whole_rows(self.path) if row["step"] <= state.global_step]
-            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+            write_jsonl(self.path, rows)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if state.is_world_process_zero and logs:
